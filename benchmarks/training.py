@@ -3,8 +3,8 @@
 Bare timm is its forward and its backward to the tokens in the same precision (bf16: autocast,
 fused attention).
 Un-prompted queries are known, as in any epoch but the first; *and queries* computes them in the step,
-which is then compared with timm's step and forward. ``trained`` is the method of ``lw2g run
---trained``, which has no queries. ``LW2G_KEEP_MEMORY=0`` shows what the allocator does.
+which is then compared with timm's step and forward. ``every-task`` is :data:`EVERY_TASK`, which has no
+queries. ``LW2G_KEEP_MEMORY=0`` shows what the allocator does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,17 @@ from gpu.components import LabPlugin, random_backbone
 from gpu.lab import Lab
 from gpu.stage import Resident, staged
 
-from lw2g.interfaces.defaults import TRAINED
 from lw2g.runtime.engine import BF16, FP32, open_engine
 from lw2g_testing.tiny import tiny_catalogue
 
 Work = Callable[[], list[float]]
+EVERY_TASK = {
+    "baseline": "slca-plus-plus",
+    "baseline.head": "lda",
+    "baseline.head_carry": "gated",
+    "routing.expert": "frozen",
+}
+"""A method that trains on every task, with what it is called on the command line."""
 FORWARD, QUERIES = "its forward", " and queries"
 
 
@@ -60,10 +66,9 @@ def ours(
 ) -> Work:
     """Return the seconds of steps of the host phase of a second task, the first of each epoch left out."""
     options = {"backbone.model": model, "backbone.image_size": size, "run.precision": precision}
-    if baseline == "trained":
-        options |= TRAINED
-        baseline = TRAINED["baseline"]
-        del options["baseline"]
+    if baseline == "every-task":
+        options |= EVERY_TASK
+        baseline = options.pop("baseline")
     names = {"benchmark": "noise", "backbone": "random"}
     stage = staged(lab, Lab.resolve(lab, baseline, "one", options, **names))
     images = images_of(stage.session, stage.context.task.classes, batch * (steps + 1), batch)
@@ -108,7 +113,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3, help="how often all are measured in turn")
     parser.add_argument("--steps", type=int, default=3, help="steps of each in a round")
-    parser.add_argument("--baselines", default="dual-prompt,hide-prompt,trained")
+    parser.add_argument("--baselines", default="dual-prompt,hide-prompt,every-task")
     given = parser.parse_args()
     torch.set_num_threads(1)  # so that the seconds of the thread are those of the step
     keeps = open_engine("cpu", FP32).keeps_memory

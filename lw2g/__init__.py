@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lw2g_hub.hub_models import pull, push
     from lw2g_onnx.onnx_file import export_onnx
     from lw2g_page.reporting import report
-    from lw2g_photos.photographs import learn, start, unlearn
+    from lw2g_photos.photographs import learn, start, test, unlearn
     from lw2g_store.stores import verify
 else:
 
@@ -54,6 +54,7 @@ _HOMES = {
     "runs": "lw2g.api.recorded",
     "start": "lw2g_photos.photographs",
     "sweep": "lw2g.api.sweeps",
+    "test": "lw2g_photos.photographs",
     "unlearn": "lw2g_photos.photographs",
     "verify": "lw2g_store.stores",
 }
@@ -75,6 +76,7 @@ __all__ = [
     "runs",
     "start",
     "sweep",
+    "test",
     "unlearn",
     "verify",
 ]

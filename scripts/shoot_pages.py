@@ -42,7 +42,7 @@ SCHEMES = ("light", "dark")
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
 ROWS = {
     "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
-    "training (--trained)": "slca-plus-plus_always_lda/9dadedb4a44f",
+    "training (--trained)": "slca-plus-plus_always_auto/dbf4000d4e4f",
     "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
 }
 """The rows of the report and their packs."""

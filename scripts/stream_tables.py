@@ -47,12 +47,12 @@ LABELS = {
     "simple-cil_auto": "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters of the first task",
     "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
-    "slca-plus-plus_always_lda_gated_expert": "`--trained`",
+    "slca-plus-plus_always_lda_gated_expert": "`slca-plus-plus`, gated `lda` beside a frozen one",
     "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
-    "slca-plus-plus_always_auto_first-1": "`slca-plus-plus` on the first task, then the frozen answer",
+    "slca-plus-plus_always_auto_first-1": "`--trained`: on the first task, then the frozen answer",
     "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
-    "slca-plus-plus_always_lda_gated_expert_joined": "`--trained`, with head and expert on 12 layers",
-    "slca-plus-plus_always_lda_gated_beside_joined": "`--trained` on 12 layers, beside the frozen answer",
+    "slca-plus-plus_always_lda_gated_expert_joined": "`slca-plus-plus`, gated and frozen `lda` on 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "`slca-plus-plus`, gated `lda` beside the frozen answer",
     "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
     "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
@@ -85,7 +85,7 @@ class StreamRun:
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
         told: FAA as the pack itself says it; of a run that learned all classes at once that of one task.
         answers: The answers after the last task, whose images have the same names in every order.
-        seconds: All of the run, evaluations included.
+        seconds: All of the run on a CPU core, evaluations included; None of what ran on a GPU.
         kept: Numbers kept: parameters and statistics.
         forwards: Operations of the training and of what follows it on training images, in forwards of the
             bare backbone for each training image.
@@ -99,7 +99,7 @@ class StreamRun:
     faa: float
     told: float
     answers: RightAnswers
-    seconds: float
+    seconds: float | None
     kept: int
     forwards: float
 
@@ -137,7 +137,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
                 told=float(record["metrics"]["faa"]),
                 answers=answers,
-                seconds=float(record["seconds"]["total"]),
+                seconds=float(record["seconds"]["total"]) if _on_a_core(pack) else None,
                 kept=storage["parameters"] + storage["statistics"],
                 forwards=_forwards(record, known[named["stream"]], bare.get(int(named["size"]), 0.0)),
             )
@@ -169,6 +169,11 @@ def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
         if cell in met:
             raise ValueError(f"{run.path} and {met[cell]} are of the same method and order; remove one")
         met[cell] = run.path
+
+
+def _on_a_core(pack: Pack) -> bool:
+    """Return whether a run had CPU cores alone, so that its seconds go with those of the others."""
+    return str(pack.submission["hardware"]).startswith(("one CPU core", "two CPU cores"))
 
 
 def _bare_operations(stored: Stored) -> dict[int, float]:
@@ -351,7 +356,8 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
 def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
         return "shared"
-    return f"{statistics.fmean(run.seconds for run in line.runs):,.0f}"
+    every = [run.seconds for run in line.runs if run.seconds is not None]
+    return f"{statistics.fmean(every):,.0f}" if every else "GPU"
 
 
 def _forwards_shown(line: Line) -> str:

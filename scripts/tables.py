@@ -103,6 +103,8 @@ def with_table(page: str, name: str, lines: Iterator[str]) -> str:
 def sentence_fields(of: str, stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return methods by short names, and what stands for further fields of sentences of a study."""
     names, fields = of_experiment("worth", "gains").told(stored)
+    if of == "frozen":
+        fields = of_experiment("frozen", "frozen_page").told(stored)
     if of == "growth":
         fields = of_experiment("growth_score", "growth_fields").told(stored)
         fields |= of_experiment("growth", "readings").told()

@@ -45,15 +45,16 @@ then drawings. Bad results for us stand here, too. In the built site a click on 
   answers in each order.
 - Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
   orders and test images (paired bootstrap). Rows stand by it: means of different orders do not compare.
-- Seconds: of one CPU core of a busy machine, tests included, mean over orders. Heads on frozen features
-  shared their forwards, so only the floor has seconds.
+- Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
+  none did). Heads on frozen features shared their forwards, so only the floor has seconds.
 - Forwards: operations on training images, in forwards of the bare backbone for each; 1 reads features once.
 - Rows of LoRA say something of a ViT-Tiny alone: others measured that LoRA hurts a ViT-Tiny and gains 3 to 5
   points on a ViT-B (issue 3729 of geti).
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
 
-- `--trained`, `--recommended`: [what they stand for](use.md#training).
+- `--trained`, `--recommended`: [what they stand for](use.md#training). Rows of `slca-plus-plus` train on all
+  tasks but where they say otherwise.
 - `ranpac adapt=none`: 2,000 random units of the last class token; each task's own images choose the penalty.
 
 Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes

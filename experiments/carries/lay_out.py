@@ -17,7 +17,8 @@ import json
 import random
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, permutations
 from pathlib import Path
 
@@ -144,21 +145,30 @@ def _turns_small(order: int, cifar: Classes, pacs: Classes, caltech: Classes) ->
     return _in_turn([kinds[name] for name in [*permutations(kinds)][order]], 3)
 
 
-def hash_of(classes: Classes, limits: Mapping[str, int]) -> str:
+def hash_of(classes: Classes, limits: Mapping[str, int], each: Callable[..., Iterable[bytes]] = map) -> str:
     """Return the SHA-256 of the images of some classes and their labels, whatever their order.
 
     Args:
         classes: Their folders below ``train``.
         limits: The greatest number of images of a class by split.
+        each: What calls a function on each class, in their order; that of a pool reads them side by side.
     """
     digest = hashlib.sha256()
-    for folder in sorted(classes, key=lambda path: (path.parents[1].name, path.name)):
-        for split, limit in sorted(limits.items()):
-            own = folder.parents[1] / split / folder.name
-            for image in sorted(own.glob("*.png"))[:limit]:
-                digest.update(f"{folder.parents[1].name}/{split}/{folder.name}\n".encode())
-                digest.update(np.asarray(Image.open(image).convert("RGB")).tobytes())
+    ordered = sorted(classes, key=lambda path: (path.parents[1].name, path.name))
+    for content in each(partial(_content, limits=limits), ordered):
+        digest.update(content)
     return digest.hexdigest()
+
+
+def _content(folder: Path, limits: Mapping[str, int]) -> bytes:
+    """Return the labels and pixels of a class, one after the other."""
+    parts = []
+    for split, limit in sorted(limits.items()):
+        own = folder.parents[1] / split / folder.name
+        for image in sorted(own.glob("*.png"))[:limit]:
+            parts.append(f"{folder.parents[1].name}/{split}/{folder.name}\n".encode())
+            parts.append(np.asarray(Image.open(image).convert("RGB")).tobytes())
+    return b"".join(parts)
 
 
 def main() -> None:

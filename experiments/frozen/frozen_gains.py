@@ -36,7 +36,8 @@ SURFACE = tomllib.loads((HERE / "surface.toml").read_text(encoding="utf-8"))
 FACTS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
 FILE = "plugins/lw2g_photos/training_gains.json"
 NAMES = {5: "five", 10: "ten", 20: "twenty"}
-METHOD = "recommended"
+METHOD, EVERY_TASK = "stopped-1", "recommended"
+"""What `--trained` stands for, of which the file for lw2g tells, and the older method."""
 NEARNESS = (f"far: below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"near: from {BANDS[1]:.0f}")
 
 Few = Mapping[tuple[str, int], Difference]
@@ -49,14 +50,14 @@ def frozen_cells() -> dict[str, Any]:
 
 
 def pairs(runs: Trained) -> dict[tuple[str, int], Hits]:
-    """Return the right answers of the trained row less those of `auto`, by test image of draw 0.
+    """Return the right answers of training on every task less those of `auto`, by test image of draw 0.
 
     The images of a set are the same, in the same order, for every number of training images.
     """
     found = {}
     for name, cells in frozen_cells().items():
         for count, word in NAMES.items():
-            run = runs.get((f"few-{name}-{word}", METHOD), {}).get(0)
+            run = runs.get((f"few-{name}-{word}", EVERY_TASK), {}).get(0)
             bits = cells.get(str(count), {}).get("right")
             if run is None or bits is None:
                 continue
@@ -77,17 +78,17 @@ def few(runs: Trained) -> dict[tuple[str, int], Difference]:
     return found
 
 
-def gains(known: Mapping[str, Stream], runs: Trained) -> list[Gain]:
-    """Return what training adds on every stream that has packs of it, by images a class."""
+def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]:
+    """Return what a trained row adds on every stream that has packs of it, by images a class."""
     rows = []
     for name, stream in known.items():
         own = None
-        if (name, METHOD) in runs:
-            own = apart(stream, hits_by_order(stream, runs[name, METHOD]), "auto")
+        if (name, method) in runs:
+            own = apart(stream, hits_by_order(stream, runs[name, method]), "auto")
         if own is not None:
             rows.append(_gain(name, FACTS[name]["train_per_class"], stream.accuracy("lda"), own))
     cells = frozen_cells()
-    for (name, count), own in few(runs).items():
+    for (name, count), own in few(runs).items() if method == EVERY_TASK else ():
         lda = cells[name][str(count)]["accuracy"]["lda"][0]
         rows.append(_gain(f"few-{name}-{NAMES[count]}", count, lda, own))
     return sorted(rows, key=lambda row: (row.images, -row.lda))
@@ -100,16 +101,16 @@ def _gain(stream: str, images: int, lda: float, own: Difference) -> Gain:
 
 def written(known: Mapping[str, Stream], runs: Trained) -> str:
     """Return the file that lw2g reads."""
-    lines = [json.dumps(attrs.asdict(row)) for row in gains(known, runs)]
+    lines = [json.dumps(attrs.asdict(row)) for row in gains(known, runs, METHOD)]
     return "[\n " + ",\n ".join(lines) + "\n]\n"
 
 
-def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
-    """Yield what training adds: a line for a number of images a class, a column for how near images are."""
-    rows = gains(known, runs)
+def table(known: Mapping[str, Stream], runs: Trained, method: str) -> Iterator[str]:
+    """Yield what a row adds: a line for a number of images a class, a column for how near images are."""
+    rows = gains(known, runs, method)
     yield f"| images a class | {' | '.join(NEARNESS)} |"
     yield f"| --- |{' --- |' * len(NEARNESS)}"
-    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60)):
+    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60), (61, 500)):
         own = [row for row in rows if least <= row.images <= most]
         cells = []
         for band in range(len(NEARNESS)):
@@ -235,7 +236,8 @@ def _line(name: str, verdict: str, found: int, wanted: int, told: Mapping[str, s
 def main() -> None:
     """Print tables and verdicts."""
     known, runs = streams(), trained_runs(store())
-    print("\n".join([*table(known, runs), "", *regression(runs), "", *frozen_table(), "", *verdicts(runs)]))
+    tables = [*table(known, runs, METHOD), "", *table(known, runs, EVERY_TASK)]
+    print("\n".join([*tables, "", *regression(runs), "", *frozen_table(), "", *verdicts(runs)]))
 
 
 if __name__ == "__main__":

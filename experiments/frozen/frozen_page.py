@@ -20,6 +20,9 @@ from typing import Any
 import frozen_gains
 import frozen_rule
 import frozen_stopped
+import frozen_trained
+import frozen_whole
+import machines
 import numpy as np
 from frozen_results import (
     HERE,
@@ -46,12 +49,15 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "recommended"),
-    WORTH: ("adds", "slopes"),
+    WORTH: ("adds", "adds_every", "slopes"),
     TABLES: (
         "answers",
+        "whole",
         "rule",
+        "named",
         "adapted",
         "stopped",
+        "again",
         "few",
         "sure",
         "quarters",
@@ -63,8 +69,11 @@ MARKS = {
 """What stands on each page, as ``<!-- frozen: NAME -->`` before and ``<!-- end of frozen -->`` behind it."""
 END = "<!-- end of frozen -->"
 ROLES = {"report": "On report streams", "development": "On development streams, where choices were made"}
-APART = "cifar-whole"
-"""A report stream that no hypothesis counts; it has no trained rows."""
+APART = frozen_whole.WHOLE
+"""A report stream apart from the others: it has claims of its own, as its figures were known."""
+
+TRAINED = frozen_trained.RULE["cheaper"]
+"""The row that `--trained` stands for."""
 
 Streams = Mapping[str, Stream]
 
@@ -92,14 +101,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
         "`lda` on the last class token."
     )
-    trained_less = {}
-    for name in names:
-        if (own := _apart_from_auto(known[name], runs, "recommended")) is not None:
-            trained_less[name] = own
-    above, below, undecided = (
-        [name for name, own in trained_less.items() if side_of_zero(own.low, own.high) == side]
-        for side in (1, -1, 0)
+    above, below = (
+        [name for name in side if name in names] for side in _sides(known, runs, TRAINED, "report")
     )
+    undecided = [name for name in names if name not in (*above, *below) and (name, TRAINED) in runs]
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
         f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
@@ -121,12 +126,12 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
             stream = known[name]
             gained = between(stream, "auto", "lda")
             cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
-            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, 'recommended')} |"
+            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, TRAINED)} |"
 
 
-TRAINED = {
-    "recommended": "training",
-    "stopped-1": "training on the first task",
+CHOICE = {
+    TRAINED: "training",
+    "recommended": "training on every task",
     "ranpac-adapted": "adapters of the first task",
     "one-set": "one prompt set",
 }
@@ -135,30 +140,27 @@ TRAINED = {
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
-    above: dict[str, list[str]] = {method: [] for method in TRAINED}
-    below: dict[str, list[str]] = {method: [] for method in TRAINED}
-    yield f"| | frozen answer | {' | '.join(TRAINED.values())} |"
-    yield f"| --- | ---: |{' ---: |' * len(TRAINED)}"
-    for name in PLAN["report"]:
-        cells = [f"{known[name].accuracy('auto'):.1f}"]
-        for method in TRAINED:
-            cells.append(_gain(known[name], runs, method))
-            gained = _apart_from_auto(known[name], runs, method)
-            side = 0 if gained is None else side_of_zero(gained.low, gained.high)
-            if side:
-                (above if side > 0 else below)[method].append(name)
-        yield f"| {name} | {' | '.join(cells)} |"
-    spent = [_forwards(runs, method) for method in TRAINED]
+    yield f"| | frozen answer | {' | '.join(CHOICE.values())} |"
+    yield f"| --- | ---: |{' ---: |' * len(CHOICE)}"
+    for name in _names("report"):
+        if name in known:
+            cells = [_gain(known[name], runs, method) for method in CHOICE]
+            yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
+    spent = [_forwards(runs, method) for method in CHOICE]
     yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
     yield ""
-    for method, shown in TRAINED.items():
-        won, lost = (", ".join(names[method]) or "none" for names in (above, below))
-        yield f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {won}, below 0 on {lost}."
+    for method, shown in CHOICE.items():
+        above, below = (", ".join(names) or "none" for names in _sides(known, runs, method, "report"))
+        line = f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {above}, below 0 on {below}"
+        if any(_sides(known, runs, method, "development")):
+            sides = (", ".join(names) or "none" for names in _sides(known, runs, method, "development"))
+            line += "; of development streams above 0 on {}, below 0 on {}".format(*sides)
+        yield f"{line}."
 
 
 def _forwards(runs: Trained, method: str) -> str:
     """Return the least and the greatest forwards of a row for each training image on report streams."""
-    every = [run.told.forwards for name in PLAN["report"] for run in runs.get((name, method), {}).values()]
+    every = [run.told.forwards for name in _names("report") for run in runs.get((name, method), {}).values()]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
@@ -168,13 +170,42 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     if APART in known:
         stream = known[APART]
         gained = between(stream, "auto", "lda")
-        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}", "not run"]
-        yield f"| {APART} | {' | '.join(ends)} |"
+        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
+        yield f"| {APART} | {' | '.join(ends)} | {_gain(stream, runs, TRAINED)} |"
+
+
+def told(stored: Any) -> dict[str, str]:
+    """Return the streams on which training ends above and below the frozen answer, for sentences."""
+    known, runs = streams(), trained(stored)
+    return {
+        f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
+        for role in ROLES
+        for side, names in zip(("above", "below"), _sides(known, runs, TRAINED, role), strict=True)
+    }
+
+
+def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[str], list[str]]:
+    """Return the streams of a role on which a row ends above `auto` with its interval, and below it."""
+    there = [name for name in _names(role) if name in known]
+    gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
+    sides = {name: side_of_zero(own.low, own.high) for name, own in gained.items()}
+    above, below = ([name for name, side in sides.items() if side == wanted] for wanted in (1, -1))
+    return above, below
+
+
+def again(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what another machine changes under the same seed."""
+    yield from machines.table(runs)
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what training adds by images a class and by how near the images are."""
-    yield from frozen_gains.table(known, runs)
+    yield from frozen_gains.table(known, runs, frozen_gains.METHOD)
+
+
+def adds_every(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the same of training on every task."""
+    yield from frozen_gains.table(known, runs, frozen_gains.EVERY_TASK)
 
 
 def slopes(known: Streams, runs: Trained) -> Iterator[str]:
@@ -212,7 +243,7 @@ def _answers_line(stream: Stream, runs: Trained) -> str:
     taken = Counter(cell.facts["stands"]["auto"] for cell in stream.every)
     takes = ", ".join(head + (f" ({count})" if len(taken) > 1 else "") for head, count in taken.most_common())
     less = between(stream, "auto", "lda")
-    cells = [*own, f"**{stream.accuracy('auto'):.1f}**", takes, str(less), _gain(stream, runs, "recommended")]
+    cells = [*own, f"**{stream.accuracy('auto'):.1f}**", takes, str(less), _gain(stream, runs, TRAINED)]
     return f"| {stream.name} | {' | '.join(cells)} |"
 
 
@@ -294,10 +325,10 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what each trained row under joined features has more than `auto`, on streams that have one."""
     methods = {
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
-        "recommended-joined": "trained, head and expert (`lda`) on 12 layers",
-        "recommended-beside": "trained, head on 12 layers beside the frozen answer",
-        "stopped-1": "`auto`, trained on the first task",
-        "stopped-2": "`auto`, trained on the first two",
+        "recommended-joined": "trained on every task, head and expert (`lda`) on 12 layers",
+        "recommended-beside": "the same, head on 12 layers beside the frozen answer",
+        "stopped-1": "`--trained`: on the first task, then `auto`",
+        "stopped-2": "the same on the first two",
     }
     there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
     yield f"| less `auto` | {' | '.join(there.values())} |"
@@ -324,6 +355,14 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
             f"{len(step.gains)} streams that have it, and {what}"
         )
     yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**{frozen_rule.settled(found)}"
+    held = frozen_rule.RULE["candidate"][0]["name"]
+    every = [frozen_rule.gain(known, runs, name, TRAINED, held) for name in frozen_rule.RULE["development"]]
+    found_of = [own for own in every if own is not None]
+    above = sum(own.low > 0 for own in found_of)
+    yield (
+        f"- {TRAINED}, built after the rule and no candidate, gains over {held} with its interval on {above} "
+        f"of {len(found_of)} streams"
+    )
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:
@@ -343,6 +382,17 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
         held = f", less {steps[name].held}" if name in steps else ""
         yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
+
+
+def named(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the differences behind what `--trained` stands for, and the verdict."""
+    yield from frozen_trained.table(known, runs)
+
+
+def whole(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the rows on all of CIFAR-100, and what became of what was expected."""
+    yield from frozen_whole.table(known, runs)
+    yield from frozen_whole.lines(known, runs)
 
 
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
@@ -382,7 +432,7 @@ def _bits(text: str) -> Any:
 
 # -- picture ---------------------------------------------------------------------------------------------
 
-COLOURS = {"frozen, auto": "#2f6fb5", "ridge on 2,000 units": "#a8801f", "trained (recommended)": "#c2502f"}
+COLOURS = {"frozen, auto": "#2f6fb5", "ridge on 2,000 units": "#a8801f", "trained": "#c2502f"}
 INK = "#808080"
 LEFT, RIGHT, TOP, BOTTOM = 46, 750, 20, 280
 
@@ -433,8 +483,8 @@ def points(known: Streams, runs: Trained) -> dict[str, dict[str, Difference]]:
     for name, stream in known.items():
         rows = list(COLOURS)
         own = {rows[0]: between(stream, "auto", "lda"), rows[1]: between(stream, "units", "lda")}
-        if (name, "recommended") in runs:
-            above = apart(stream, hits_by_order(stream, runs[name, "recommended"]), "lda")
+        if (name, TRAINED) in runs:
+            above = apart(stream, hits_by_order(stream, runs[name, TRAINED]), "lda")
             if above is not None:
                 own[rows[2]] = above
         found[name] = own

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import attrs
 from frozen_results import (
     PLAN,
     ROOT,
@@ -33,62 +34,91 @@ CLOSE = 2.0
 """Points within which adapting and training on the first task are taken to end."""
 
 
+@attrs.frozen(kw_only=True)
+class Judged:
+    """A claim with its verdict.
+
+    Attributes:
+        key: Its name in the README.
+        text: What it claims.
+        verdict: Whether it holds.
+        found: The differences that it rests on.
+    """
+
+    key: str
+    text: str
+    verdict: str
+    found: Found
+
+
 def lines(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield each claim with its verdict and the differences that it rests on."""
-    adapted = differences(known, runs, FIRST, "ranpac-joined")
-    yield _line(
-        "s-i",
-        f"Training on the first task ends within {CLOSE:.0f} points of adapting on it (`ranpac-joined`).",
-        _all(adapted, lambda own: abs(own.mean) <= CLOSE),
-        adapted,
-    )
-    further = differences(known, runs, SECOND, FIRST)
-    yield _line(
-        "s-ii",
-        "Far from ImageNet, on signs, the second task's training adds, with its interval.",
-        _all({name: own for name, own in further.items() if name == FAR}, lambda own: own.low > 0),
-        further,
-    )
-    gained = differences(known, runs, SECOND, "auto")
-    yield _line(
-        "s-iii",
-        "Training on two tasks is above the frozen answer with its interval on signs alone, and below it on "
-        "waste, by the mean.",
-        _alone(gained),
-        gained,
-    )
-    both = {}
-    for method in (FIRST, SECOND):
-        for name, own in differences(known, runs, method, "recommended-joined").items():
-            both[f"{method} on {name}"] = own
-    yield _line(
-        "s-iv",
-        "Both are above training on all tasks (`recommended-joined`), by their means.",
-        _all(both, lambda own: own.mean > 0),
-        both,
-    )
-    gained = differences(known, runs, FIRST, "auto", PLAN["development"] + PLAN["report"])
-    below = [name for name, own in gained.items() if own.high < 0]
-    yield _line(
-        "s-v",
-        "On no stream, development or report, is training on the first task below the frozen answer with its "
-        "interval.",
-        f"refuted on {', '.join(below)}" if below else "holds where both ran",
-        gained,
-    )
-    expected = {name: gained[name] for name in GAINING if name in gained}
-    yield _line(
-        "s-vi",
-        "On report streams it is above the frozen answer with its interval on `signs-second` and on "
-        "`cifar-second`.",
-        _all(expected, lambda own: own.low > 0) if len(expected) == len(GAINING) else "open",
-        expected,
-    )
+    """Yield each claim with its verdict on order 0, for which it was written, and what all orders give."""
+    first = {key: {0: own[0]} for key, own in runs.items() if 0 in own}
+    for written, whole in zip(judged(known, first), judged(known, runs), strict=True):
+        verdict = f"**{written.verdict}**"
+        if whole.verdict != written.verdict:
+            verdict += f", over all orders **{whole.verdict}**"
+        told = "; ".join(f"{name}: {own}, n={own.orders}" for name, own in whole.found.items())
+        yield f"- **({written.key})** {written.text} {verdict}" + (f". {told}" if told else "")
     for name in (FAR, NEAR_NOTHING):
         for method in (FIRST, SECOND):
             if (name, method) in runs:
                 shown = ", ".join(f"{share:.1f}" for share in by_task(runs[name, method][0], name))
-                yield f"- {method} on {name}, in the end by the task of the images: {shown} %"
+                yield f"- {method} on {name}, order 0, in the end by the task of the images: {shown} %"
+
+
+def judged(known: Streams, runs: Trained) -> Iterator[Judged]:
+    """Yield each claim with its verdict."""
+    found = differences(known, runs, FIRST, "ranpac-joined")
+    yield Judged(
+        key="s-i",
+        text=f"Training on the first task ends within {CLOSE:.0f} points of adapting on it "
+        "(`ranpac-joined`).",
+        verdict=_all(found, lambda own: abs(own.mean) <= CLOSE),
+        found=found,
+    )
+    found = differences(known, runs, SECOND, FIRST)
+    yield Judged(
+        key="s-ii",
+        text="Far from ImageNet, on signs, the second task's training adds, with its interval.",
+        verdict=_all({name: own for name, own in found.items() if name == FAR}, lambda own: own.low > 0),
+        found=found,
+    )
+    found = differences(known, runs, SECOND, "auto")
+    yield Judged(
+        key="s-iii",
+        text="Training on two tasks is above the frozen answer with its interval on signs alone, and below "
+        "it on waste, by the mean.",
+        verdict=_alone(found),
+        found=found,
+    )
+    found = {}
+    for method in (FIRST, SECOND):
+        for name, own in differences(known, runs, method, "recommended-joined").items():
+            found[f"{method} on {name}"] = own
+    yield Judged(
+        key="s-iv",
+        text="Both are above training on all tasks (`recommended-joined`), by their means.",
+        verdict=_all(found, lambda own: own.mean > 0),
+        found=found,
+    )
+    found = differences(known, runs, FIRST, "auto", PLAN["development"] + PLAN["report"])
+    below = [name for name, own in found.items() if own.high < 0]
+    yield Judged(
+        key="s-v",
+        text="On no stream, development or report, is training on the first task below the frozen answer "
+        "with its interval.",
+        verdict=f"refuted on {', '.join(below)}" if below else "holds where both ran",
+        found=found,
+    )
+    found = {name: found[name] for name in GAINING if name in found}
+    yield Judged(
+        key="s-vi",
+        text="On report streams it is above the frozen answer with its interval on `signs-second` and on "
+        "`cifar-second`.",
+        verdict=_all(found, lambda own: own.low > 0) if len(found) == len(GAINING) else "open",
+        found=found,
+    )
 
 
 def by_task(run: Run, stream: str) -> list[float]:
@@ -133,11 +163,6 @@ def _alone(found: Found) -> str:
     if above == [FAR] and found[NEAR_NOTHING].mean < 0:
         return "holds"
     return f"refuted (above on {', '.join(above) or 'none'})"
-
-
-def _line(key: str, claim: str, verdict: str, found: Found) -> str:
-    told = "; ".join(f"{name}: {own}" for name, own in found.items())
-    return f"- **({key})** {claim} **{verdict}**" + (f". {told}" if told else "")
 
 
 def main() -> None:

@@ -6,7 +6,8 @@
 
 The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each with a file of features of its
 own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all
-of them in their official order. ``ARCHIVES`` is that of ``experiments/carries/lay_out.py``.
+of them: order 0 is the official one, orders 1 and 2 are drawn. ``ARCHIVES`` is that of
+``experiments/carries/lay_out.py``. Trained rows need no features: with ``--layout-only`` none are computed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import io
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +29,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "carries"))
 
 from features import LAYERS, command, keep_own, write_own  # noqa: E402
-from lay_out import STREAMS, _link, hash_of  # noqa: E402
+from lay_out import STREAMS, Classes, _drawn, _link, hash_of  # noqa: E402
 
 from lw2g.cli.main import main as lw2g  # noqa: E402
 
@@ -35,48 +38,85 @@ CLASSES_OF_SET = 5
 LIMITS = {"train": 500, "test": 100}
 
 
-def unpack(archives: Path, images: Path) -> list[Path]:
+ORDERS = 3
+
+
+def unpack(archives: Path, images: Path, pool: ProcessPoolExecutor) -> Classes:
     """Write all images as PNG files that are not there yet, and return the folders of training classes."""
-    folders = []
+    sheets = [*_sheets(archives, images)]
+    missing = [sheet for sheet in sheets if len([*sheet[2].glob("*.png")]) < LIMITS[sheet[2].parent.name]]
+    for _ in pool.map(_write, missing):
+        pass
+    folders = [folder for _, _, folder in sheets if folder.parent.name == "train"]
+    return sorted(folders, key=lambda path: path.name)
+
+
+Sheet = tuple[Path, str, Path]
+"""An archive, a sheet in it, and the folder of its images."""
+
+
+def _sheets(archives: Path, images: Path) -> Iterator[Sheet]:
     for archive in sorted(archives.glob("cifar100_*.zip")):
         with zipfile.ZipFile(archive) as members:
             for member in members.namelist():
                 split, _, sheet = member.partition("/")
                 number = int(sheet[:3]) // CLASSES_OF_SET
-                folder = images / f"cifar100_whole.{number:02d}" / split / Path(sheet).stem
-                if split == "train":
-                    folders.append(folder)
-                if len([*folder.glob("*.png")]) < LIMITS[split]:
-                    _write(members.read(member), folder, LIMITS[split])
-    return sorted(folders, key=lambda path: path.name)
+                yield archive, member, images / f"cifar100_whole.{number:02d}" / split / Path(sheet).stem
 
 
-def _write(sheet: bytes, folder: Path, most: int) -> None:
+def _write(found: Sheet) -> None:
+    archive, member, folder = found
+    with zipfile.ZipFile(archive) as members:
+        sheet = members.read(member)
     folder.mkdir(parents=True, exist_ok=True)
     pixels = np.asarray(Image.open(io.BytesIO(sheet)).convert("RGB"))
     rows, columns = pixels.shape[0] // SIDE, pixels.shape[1] // SIDE
     images = pixels.reshape(rows, SIDE, columns, SIDE, 3).swapaxes(1, 2).reshape(-1, SIDE, SIDE, 3)
-    for place in range(most):
+    for place in range(LIMITS[folder.parent.name]):
         Image.fromarray(images[place]).save(folder / f"{place:03d}.png", compress_level=1)
 
 
-def main() -> None:
-    """Lay out what is not laid out, and store what is not stored yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("archives", "data", "weights", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    images = arguments.data / "images"
-    classes = unpack(arguments.archives, images)
-    found = hash_of(classes, LIMITS)
+def orders(classes: Classes) -> list[Classes]:
+    """Return the classes in each order of the stream: the official one, then drawn ones."""
+    return [classes, *(_drawn("cifar-whole", order, classes) for order in range(1, ORDERS))]
+
+
+def lay_out(archives: Path, data: Path) -> None:
+    """Write the images and link the orders, on all cores.
+
+    Raises:
+        SystemExit: The images are not those of ``experiments/streams.toml``.
+    """
+    with ProcessPoolExecutor() as pool:
+        classes = unpack(archives, data / "images", pool)
+        found = hash_of(classes, LIMITS, pool.map)
     known = tomllib.loads(STREAMS.read_text())["stream"]["cifar-whole"]["sha256"]
     if [found] != known:
         raise SystemExit(
             f"the images have the hash {found}, not that of {STREAMS.name}; look at the archives"
         )
-    _link(classes, arguments.data / "cifar-whole" / "0")
+    for order, own in enumerate(orders(classes)):
+        _link(own, data / "cifar-whole" / str(order))
+
+
+def main() -> None:
+    """Lay out what is not laid out, and store what is not stored yet."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("archives", "data"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--layout-only", action="store_true", help="compute no features")
+    for name in ("weights", "out"):
+        parser.add_argument(f"--{name}", type=Path, help="of features; needed without --layout-only")
+    arguments = parser.parse_args()
+    features = arguments.weights and arguments.out
+    if not (arguments.layout_only or features):
+        parser.error("--weights and --out are needed; to compute no features, give --layout-only")
+    lay_out(arguments.archives, arguments.data)
+    if arguments.layout_only:
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    images = arguments.data / "images"
     kept = keep_own()
     for folder in sorted(images.glob("cifar100_whole.*")):
         own, joined = (arguments.out / f"{folder.name}.{layers}.npz" for layers in (1, LAYERS))

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.describe import OptionDescription, describe_experiment, plain
-from lw2g.config.layers import SHORT, with_short
+from lw2g.config.describe import OptionDescription, describe_experiment, places_of, plain
+from lw2g.config.layers import SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
-from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.errors import ConfigError, nearest, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS
@@ -47,7 +47,7 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
             those given with a component's name.
 
     Raises:
-        ConfigError: A mapping has no name, or a folder is not there.
+        ConfigError: A mapping has no name, a folder is not there, or an argument is not known.
     """
     names: dict[str, Any] = {}
     keyed: dict[str, Any] = {}
@@ -61,8 +61,25 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
         names[kind] = choice
     # after those given with a component's name, which they override
     for key, value in options.items():
+        _require_known(key)
         keyed[SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)] = value
     return with_short(keyed, names)
+
+
+def _require_known(key: str) -> None:
+    """Refuse an argument that is neither a dotted key nor one that stands for itself.
+
+    Raises:
+        ConfigError: It is such.
+    """
+    alone = [*SHORT, *_SHORT_FROM_PYTHON]
+    if "." in key or key in alone or key in SECTIONS:
+        return
+    hint = nearest(key, alone)
+    remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
+    if places := places_of(key, load_catalogue()):
+        remedy = "write " + " or ".join(f'**{{"{place}": ...}}' for place in places)
+    raise ConfigError(f"{key}: no such argument{hint}", remedy)
 
 
 def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
@@ -86,7 +103,7 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     return settings
 
 
-def as_typed(choices: Mapping[str, str]) -> str:
+def as_typed(choices: Mapping[str, str | int]) -> str:
     """Return components and options as one types them behind ``lw2g run``.
 
     >>> as_typed({"baseline": "slca-plus-plus", "baseline.head": "lda"})

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lw2g.model.trained import TrainedModel
 
-__all__ = ["export", "folder_of", "load", "predict"]
+__all__ = ["at_home", "export", "folder_of", "load", "predict"]
 
 
 @expands_paths
@@ -51,8 +51,6 @@ def load(
         DataError: There is no such model, it is damaged, or its backbone is missing or a different one.
         ConfigError: The device does not exist.
     """
-    from lw2g import learn  # the root names the functions of the products, which the core does not import
-
     file = None if weights is None else Path(weights)
     folder = folder_of(run)
     with importing_torch():
@@ -61,12 +59,46 @@ def load(
         # a run and an export say which plugins they need; others are not imported
         catalogue = catalogue_of(local, folder)
     model = open_model(folder, catalogue, task, device=device, batch_size=batch_size, weights=file)
-    model.learner = partial(learn, run, device=device, weights=weights, local=local)
-    model.opener = partial(load, folder.absolute(), weights=weights, local=local)
-    model.source = str(run)
-    if is_hub_address(run):
-        model.source = f"hf://{parsed_address(run)[0]}@{folder.name}"
+    source = f"hf://{parsed_address(run)[0]}@{folder.name}" if is_hub_address(run) else str(run)
+    return at_home(model, folder, source, {"device": device, "weights": weights, "local": local})
+
+
+def at_home(model: TrainedModel, folder: Path, source: str, given: Mapping[str, Any]) -> TrainedModel:
+    """Return a model that knows where it lies, so that its methods go on from there.
+
+    Args:
+        model: The model.
+        folder: Its folder.
+        source: What a user calls this place.
+        given: What it was opened with: ``device``, ``weights`` and ``local``.
+    """
+    # the root names the functions of the products, which the core does not import
+    from lw2g import learn, test, unlearn
+    from lw2g.model.home import Home
+
+    steps = [partial(step, folder, **given) for step in (learn, unlearn)]
+    if is_hub_address(source):  # nobody looks for a new model beside the cache
+        steps = [partial(_into_named, step) for step in steps]
+    elsewhere = {name: value for name, value in given.items() if name != "device"}
+    model.home = Home(
+        source=source,
+        open=partial(load, folder.absolute(), **elsewhere),
+        learn=steps[0],
+        unlearn=steps[1],
+        test=test,
+    )
     return model
+
+
+def _into_named(step: Callable[..., Any], *arguments: Any, out: Path | None = None, **options: Any) -> Any:
+    """Take a step from a model of the hub, which has to be told where the new one goes.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if out is None:
+        raise ConfigError("out: the model lies in the cache of the hub", "name a folder for the new one")
+    return step(*arguments, out=out, **options)
 
 
 @expands_paths

@@ -37,8 +37,6 @@ _NAMES = (*KINDS, *OWN_SECTIONS)
 """What is no component's name."""
 _WIDTH = 100
 """Columns of an overview and of a list, wherever they are printed."""
-_LINES = 40
-"""Lines of a list, above which each summary is cut to one."""
 _OURS = "With a kind, such as baseline, head or policy, it lists the components of that kind."
 
 
@@ -100,25 +98,21 @@ def _print_overview(
         listed["command"] = [_name(typed, entry.origin) for typed, entry in of_others.items()]
     width = max(map(len, listed), default=0)
     for kind_or_command, names in listed.items():
-        line = f"{kind_or_command.ljust(width)}  {len(names):>3}  {', '.join(names)}"
-        click.echo(printable(_cut(line)))
+        line = f"{kind_or_command.ljust(width)}  {len(names):>3}  "
+        click.echo(printable(line + _as_fits(names, _WIDTH - len(line))))
     click.echo("\nwhat they are: lw2g plugins KIND, such as baseline; options of one: lw2g plugins NAME")
 
 
 def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
-    """Print what a kind is, and a line for each component, more where the screen has room for them."""
+    """Print what a kind is, and each component with its summary."""
     click.echo(textwrap.fill(meaning_of_kind(kind), _WIDTH) + "\n")
     names = [_name(entry.component.name, entry.origin) for entry in entries]
     width = max(map(len, names), default=0)
     indent = " " * (width + 2)
-    whole = []
-    for name, entry in zip(names, entries, strict=True):
-        whole.append(f"{name.ljust(width)}  {summary_of(entry.component)}")
     lines = []
-    for line in whole:
+    for name, entry in zip(names, entries, strict=True):
+        line = f"{name.ljust(width)}  {summary_of(entry.component)}"
         lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent)
-    if len(lines) > _LINES:
-        lines = [_cut(line) for line in whole]
     for line in lines or ["none is installed beside those of lw2g itself"]:
         click.echo(printable(line))
     click.echo("\noptions of one: lw2g plugins NAME")
@@ -131,11 +125,14 @@ def _name(name: str, origin: Origin) -> str:
     return f"{name} ({origin.distribution or origin.plugin})"
 
 
-def _cut(line: str) -> str:
-    """Return as much of a line as fits, up to a word's end."""
-    if len(line) <= _WIDTH:
-        return line
-    return line[: _WIDTH - 3].rpartition(" ")[0] + " ..."
+def _as_fits(names: Sequence[str], width: int) -> str:
+    """Return as many names as fit into some columns, and how many there are beside."""
+    for count in range(len(names), 0, -1):
+        left = len(names) - count
+        text = ", ".join(names[:count]) + (f" and {left} more" if left else "")
+        if len(text) <= width or count == 1:
+            return text
+    return ""
 
 
 def _listed(entry: Registered) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _REJECT = 0.05
 
 @click.command(
     cls=LongCommand,
-    help=help_of(models.predict, "Exit code 1 says that some image could not be read."),
+    help=help_of(models.predict, "Exit code 1 says that some image cannot be used."),
 )
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
@@ -83,7 +83,7 @@ def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_cali
 def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, ...]]:
     """Yield one row per class; only the first shows image, task and set."""
     if "error" in entry:
-        yield (str(entry["path"]), "cannot be read", "-", "-", "-")
+        yield (str(entry["path"]), "cannot be used", "-", "-", "-")
         return
     rejected = entry.get("rejected", False)
     image = str(entry["path"])

@@ -47,16 +47,20 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
     if not whole:
         return
     for number_of_step, step in enumerate(manifest.history.steps, start=1):
-        rows = [_row(entry) for entry in step.checks.get("classes", ())]
-        title = f"step {number_of_step}"
-        console().print(table(title, ("class", "taken for", "images", "checked", "found %"), rows, left=2))
+        like = {
+            twin["class"]: f"{twin['like']} {twin['error']:.0f} %" for twin in step.checks.get("twins", ())
+        }
+        rows = [_row(entry, like) for entry in step.checks.get("classes", ())]
+        columns = ("class", "taken for", "looks like", "images", "checked", "found %")
+        console().print(table(f"step {number_of_step}", columns, rows, left=3))
 
 
-def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what the checks of a step have noted of a class."""
+def _row(entry: Mapping[str, Any], like: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what the checks of a step have noted of a class; ``like``: what each looks like."""
     return (
         entry["class"],
         ", ".join(entry["taken_for"]),
+        like.get(entry["class"], ""),
         str(entry["images"]),
         str(entry["checked"]),
         number(entry["recall"], 0),

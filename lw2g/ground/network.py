@@ -13,10 +13,12 @@ from urllib.error import HTTPError
 
 from huggingface_hub import constants as hub
 
-__all__ = ["hub_fails", "without_network"]
+__all__ = ["hub_fails", "offline_by", "without_network"]
 
 _NOWHERE = "http://127.0.0.1:9"
 """A proxy address at which nothing listens."""
+_TRUE = ("1", "ON", "TRUE", "YES")
+"""Values of a variable that the hub's client takes for true."""
 
 
 @contextmanager
@@ -45,6 +47,18 @@ def _forget_proxies() -> None:
         close = getattr(utils, name, None)
         if close is not None:
             close()
+
+
+def offline_by() -> str | None:
+    """Return the variable of the environment that keeps the hub's client offline, with its value.
+
+    None where there is none; :func:`without_network` is none of them.
+    """
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):  # the client reads both
+        value = os.environ.get(name, "")
+        if value.upper() in _TRUE:
+            return f"{name}={value}"
+    return None
 
 
 def hub_fails(seconds: float = 3.0) -> str | None:

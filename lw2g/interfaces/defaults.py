@@ -57,19 +57,21 @@ DEFAULT_MOTION = "affine"
 """The motion that a carry wraps where nothing is chosen."""
 FROZEN_BASELINE = "simple-cil"
 """The baseline that trains nothing: a head on frozen features."""
-RECOMMENDED: Mapping[str, str] = {"baseline": FROZEN_BASELINE, "baseline.head": CHOSEN_HEAD}
+RECOMMENDED: Mapping[str, str | int] = {"baseline": FROZEN_BASELINE, "baseline.head": CHOSEN_HEAD}
 """The method to try first, the frozen answer: a baseline and options by their dotted keys.
 
 docs/frozen.md says what it is.
 """
-TRAINED: Mapping[str, str] = {
+TRAINED: Mapping[str, str | int] = {
     "baseline": "slca-plus-plus",
-    "baseline.head": DEFAULT_HEAD,
-    "baseline.head_carry": "gated",
-    "routing.expert": "frozen",
+    "baseline.head": CHOSEN_HEAD,
+    "baseline.trained_tasks": 1,
 }
-"""The method that trains, for where the frozen answer is not enough (docs/carries.md)."""
-METHODS: Mapping[str, Mapping[str, str]] = {"recommended": RECOMMENDED, "trained": TRAINED}
+"""The method that trains, for where the frozen answer is not enough: on the first task, then as that answers.
+
+docs/frozen_tables.md says by which rule it was chosen.
+"""
+METHODS: Mapping[str, Mapping[str, str | int]] = {"recommended": RECOMMENDED, "trained": TRAINED}
 """Words that stand for a method on the command line."""
 
 TIMM_BACKBONE = "timm"
@@ -87,5 +89,5 @@ HOST = "s-prompt-plus-plus"
 """The baseline with which the kit checks other components."""
 SHARING_HOST = "dual-prompt"
 """The baseline with which the kit checks constraints: it has sites of sets and shared ones."""
-CARRIED_HOST = TRAINED["baseline"]
+CARRIED_HOST = "slca-plus-plus"
 """The baseline with which the kit checks carries: its tasks train one set."""

@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+import attrs
 from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.model.answers import Answers
-from lw2g.pixels.image_files import Crop
-from lw2g.pixels.pictures import ImageLike
 
-__all__ = ["entries_of", "place_of", "without_answer"]
+__all__ = ["Asked", "entries_of", "named", "reject_below", "without_answer"]
+
+
+@attrs.frozen
+class Asked:
+    """An image that is asked about.
+
+    Attributes:
+        name: What a user calls it.
+        path: Its file; of a row of vectors its id; None of what is neither.
+    """
+
+    name: str
+    path: str | None
 
 
 def entries_of(
-    answers: Answers, names: Sequence[str | None], classes: Sequence[str], top_k: int
+    answers: Answers, asked: Sequence[Asked], classes: Sequence[str], top_k: int
 ) -> list[dict[str, Any]]:
     """Return an entry for each answer.
 
     Args:
         answers: The answers.
-        names: Of the images.
+        asked: The images.
         classes: The name of each number.
         top_k: How many classes are named.
     """
     probabilities, best = answers.top(top_k)
-    tasks = _values(answers.tasks, len(names))
-    sets = _values(answers.sets, len(names))
+    tasks = _values(answers.tasks, len(asked))
+    sets = _values(answers.sets, len(asked))
     calibrated = answers.temperature is not None
     rows = []
-    for row, name in enumerate(names):
+    for row, image in enumerate(asked):
         top = []
         for index, probability in zip(best[row].tolist(), probabilities[row].tolist(), strict=True):
             entry = {"class": classes[index], "class_index": index, "probability": probability}
             top.append(entry)
         chosen = {"task": tasks[row], "set": sets[row]}
-        rows.append({"path": name, **top[0], "calibrated": calibrated, "top": top, **chosen})
+        rows.append({**attrs.asdict(image), **top[0], "calibrated": calibrated, "top": top, **chosen})
     return rows
 
 
-def place_of(image: ImageLike, number: int) -> Path:
-    """Return how an error names an image: by its file, else by its number (from 0)."""
-    return Path(str(image)) if isinstance(image, str | Path | Crop) else Path(f"image {number + 1}")
+def reject_below(threshold: float, scores: Sequence[float], entries: Sequence[dict[str, Any]]) -> None:
+    """Take the class from each entry whose score is below a threshold, and note scores in all of them."""
+    for entry, score in zip(entries, scores, strict=True):
+        rejected = score < threshold
+        entry |= {"score": score, "threshold": threshold, "rejected": rejected, "best": entry["class"]}
+        entry["class"] = None if rejected else entry["best"]
 
 
-def without_answer(name: str | None, error: DataError) -> dict[str, Any]:
+def named(image: Asked, error: DataError) -> DataError:
+    """Return the error of an image that says of which it is, as that of a file does."""
+    return error if image.path is not None else DataError(f"{image.name!r}: {error.what}", error.remedy)
+
+
+def without_answer(image: Asked, error: DataError) -> dict[str, Any]:
     """Return the entry of an image that cannot be used."""
-    nothing: Mapping[str, Any] = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
-    return {"path": name, **nothing, "top": [], "task": None, "set": None, "error": str(error)}
+    nothing = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
+    why = str(named(image, error))
+    return {**attrs.asdict(image), **nothing, "top": [], "task": None, "set": None, "error": why}
 
 
 def _values(chosen: Tensor | None, count: int) -> list[int | None]:

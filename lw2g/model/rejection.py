@@ -27,6 +27,7 @@ __all__ = [
     "expected_error",
     "left_out",
     "moments_of",
+    "no_scores",
     "scores_of",
     "temperature_of",
     "threshold_of",
@@ -352,6 +353,23 @@ def expected_error(probability: Tensor, right: Tensor) -> float:
     gaps = torch.zeros(_BINS, dtype=torch.float64, device=probability.device)
     gaps.index_add_(0, bins, probability.double() - right.double())
     return float(gaps.abs().sum() / len(bins))
+
+
+def no_scores(unsolved: str, *, has_covariance: bool) -> ConfigError:
+    """Return the error of a model without images whose scores are known.
+
+    Args:
+        unsolved: Why its head is in no closed form; empty where it is in one.
+        has_covariance: Whether its head keeps the covariance that scores need.
+    """
+    reason = unsolved
+    remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
+    if not reason and not has_covariance:
+        reason = "its head keeps no covariance"
+    elif not reason:
+        reason = "it keeps no images whose scores are known"
+        remedy = "lw2g export RUN MODEL --learnable keeps some, and lw2g learn more"
+    return ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
 
 def threshold_of(known: Tensor, rate: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,27 +12,27 @@ import attrs
 import torch
 from torch import Tensor, nn
 
-from lw2g.errors import ConfigError, DataError, counted
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import composed_names
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers
-from lw2g.model.entries import entries_of, place_of, without_answer
+from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
+from lw2g.model.home import Home, opened_again
+from lw2g.model.known_facts import facts_of, facts_table
 from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
-from lw2g.model.rejection import Gaussians, moments_of, threshold_of
+from lw2g.model.rejection import Gaussians, moments_of, no_scores, threshold_of
 from lw2g.model.unlabelled import unlabelled
 from lw2g.pixels.decoding import chunks
-from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of, refusal
+from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
-from lw2g.pixels.pictures import ImageLike, as_list
+from lw2g.pixels.pictures import ImageLike, Labelled, as_list, require_transformed
+from lw2g.pixels.unusable_images import refusal
 from lw2g.runtime.telling import Telling
 from lw2g.runtime.threads import suited_threads
 from lw2g.runtime.turn import Turn
 
 __all__ = ["TrainedModel"]
-
-_SHOWN = 10
-"""Classes that a notebook shows by name."""
 
 
 class TrainedModel(nn.Module):
@@ -69,11 +68,9 @@ class TrainedModel(nn.Module):
         task: The same.
         batch_size: Images per forward, at most.
         fills_up: Whether smaller batches are filled up to it.
-        source: Where it was opened; empty of one that was not opened from a folder.
-        opener: Opens it again, for another process; None likewise.
+        home: Where it lies; None of one that was not opened from a folder.
         calibration: What tells unknown images, and the temperature of the logits
             (:mod:`lw2g.model.rejection`); empty of most models.
-        learner: Lets the model on disk learn; None of one that cannot.
     """
 
     def __init__(
@@ -86,8 +83,7 @@ class TrainedModel(nn.Module):
         self.task = task
         self.batch_size = parts.config.run.evaluation_batch
         self.fills_up = parts.config.run.compile  # each size would be compiled
-        self.source = ""
-        self.opener: Callable[..., TrainedModel] | None = None
+        self.home: Home | None = None
         # attributes of their own: a module moves those that it holds
         self.backbone = parts.backbone
         self.baseline = parts.baseline
@@ -97,7 +93,6 @@ class TrainedModel(nn.Module):
         self._classes = ClassMap.of(self._history).target_names
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
-        self.learner: Callable[..., Any] | None = None
         self._moments: tuple[int, Gaussians | None] | None = None
         self.eval()
 
@@ -121,18 +116,63 @@ class TrainedModel(nn.Module):
         self._classes = composed_names(names)
         self._numbers = None if len(names) == len(numbers) else tuple(numbers)
 
-    def learn(self, folder: str | Path, **options: Any) -> tuple[TrainedModel, dict[str, Any]]:
-        """Learn from a folder of images as :func:`lw2g.learn`; return the new model and the report.
+    def learn(
+        self,
+        folder: str | Path | Labelled,
+        *,
+        out: str | Path | None = None,
+        test: str | Path | Labelled | None = None,
+        max_loss: float | None = None,
+        **options: Any,
+    ) -> tuple[TrainedModel, dict[str, Any]]:
+        """Learn ``folder``/CLASS or ``(images, labels)``; return a new model in a new folder, and the report.
+
+        The arguments, and ``options``, are those of :func:`lw2g.learn`; this model stays as it is.
 
         Raises:
-            DataError: The model was not opened from a learnable export, or as :func:`lw2g.learn`.
+            DataError: The model cannot learn, or as :func:`lw2g.learn`.
         """
-        if self.learner is None:
-            raise DataError(
-                "this model cannot learn", "lw2g export RUN MODEL --learnable, then lw2g.load(MODEL)"
-            )
-        answer: tuple[TrainedModel, dict[str, Any]] = self.learner(folder, **options)
+        step = self._at_home().learn
+        answer: tuple[TrainedModel, dict[str, Any]]
+        answer = step(folder, out=out, test=test, max_loss=max_loss, **options)
         return answer
+
+    def unlearn(
+        self, name: str | None = None, *, out: str | Path | None = None, **options: Any
+    ) -> tuple[TrainedModel, dict[str, Any]]:
+        """Take the class ``name`` back, or the last step; return the new model and the report.
+
+        The arguments, and ``options``, are those of :func:`lw2g.unlearn`; this model stays as it is.
+
+        Raises:
+            DataError: There is no such class or step, or as :func:`lw2g.unlearn`.
+        """
+        answer: tuple[TrainedModel, dict[str, Any]] = self._at_home().unlearn(name, out=out, **options)
+        return answer
+
+    def test(
+        self, folder: str | Path | Labelled, *, strangers: Any = None, reject: float = 0.05, **options: Any
+    ) -> dict[str, Any]:
+        """Classify ``folder``/CLASS or ``(images, labels)``, and count the right answers, of each class too.
+
+        The arguments, and ``options`` for boxes, are those of :func:`lw2g.test`, and so is what it returns.
+
+        Raises:
+            DataError: As :func:`lw2g.test`.
+        """
+        ask = self._at_home().test
+        scored: dict[str, Any] = ask(self, folder, strangers=strangers, reject=reject, **options)
+        return scored
+
+    def _at_home(self) -> Home:
+        """Return where the model lies.
+
+        Raises:
+            DataError: It lies nowhere.
+        """
+        if self.home is None:
+            raise DataError("this model lies in no folder", "open one: lw2g.load(MODEL)")
+        return self.home
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -141,31 +181,19 @@ class TrainedModel(nn.Module):
 
     def __repr__(self) -> str:
         """Return in three lines what the model is, what it knows, and where it is from."""
-        method, backbone, classes, learned = self._facts().values()
+        method, backbone, classes, learned = facts_of(self, self._known).values()
         return f"TrainedModel: {method}; {backbone}\n  {classes}\n  {learned}"
 
     def _repr_html_(self) -> str:
         """Show a notebook the same."""
-        facts = self._facts().items()
-        rows = (f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts)
-        return f"<table>{''.join(rows)}</table>"
+        return facts_table(facts_of(self, self._known))
 
-    def _facts(self) -> dict[str, str]:
-        """Return what the model is, what it knows, and how it came about."""
-        config = self.parts.config
-        head = getattr(config.baseline.config, "head", None)
-        method = config.baseline.name if head is None else f"{config.baseline.name} with head {head}"
-        known = self._classes
-        if self._numbers is not None:  # forgotten classes have a column, and are known no more
-            known = tuple(self._classes[number] for number in self._numbers)
-        names = ", ".join([*known[:_SHOWN], *(["..."] if len(known) > _SHOWN else [])])
-        learned = f"{counted(self.task, 'task')} in {counted(len(self.sets), 'set')}"
-        return {
-            "method": method,
-            "backbone": f"{config.backbone.name} at {self.backbone.image_size} pixels, on {self.device}",
-            "knows": f"{counted(len(known), 'class')}: {names}",
-            "learned": f"{learned}, from {self.source}" if self.source else learned,
-        }
+    @property
+    def _known(self) -> Sequence[str]:
+        """Names of the classes that the model can name: forgotten ones have a column, and are not known."""
+        if self._numbers is None:
+            return self._classes
+        return [self._classes[number] for number in self._numbers]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a model as the place where it lies: another process opens it from there.
@@ -173,10 +201,10 @@ class TrainedModel(nn.Module):
         Raises:
             TypeError: It lies nowhere.
         """
-        if self.opener is None:
+        if self.home is None:
             raise TypeError("this model lies in no folder from which another process could open it")
         size = self.batch_size if self.fills_up else None
-        return _opened_again, (self.opener, self.source, self.task, str(self.device), size)
+        return opened_again, (self.home.open, self.home.source, self.task, str(self.device), size)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TrainedModel:
         """Return a copy in memory, with a turn of its own."""
@@ -223,15 +251,7 @@ class TrainedModel(nn.Module):
         if pixels.dtype == torch.uint8:
             with self.computing():
                 return self.parts.still(pixels.cpu())
-        size = self.backbone.image_size
-        if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
-            raise DataError(
-                f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
-                f"got {pixels.dtype} {list(pixels.shape)}",
-                "model.transform(image) makes them",
-            )
-        if not bool(pixels.isfinite().all()):
-            raise DataError("an image holds values that are no finite numbers", "look at how it was made")
+        require_transformed(pixels, self.backbone.image_size)
         return pixels.float()
 
     def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
@@ -250,7 +270,12 @@ class TrainedModel(nn.Module):
         return self._answers(listed, tasks=True)
 
     def _answers(
-        self, listed: Sequence[ImageLike], *, tasks: bool, bad: dict[int, DataError] | None = None
+        self,
+        listed: Sequence[ImageLike],
+        *,
+        tasks: bool,
+        bad: dict[int, DataError] | None = None,
+        asked: Sequence[Asked] = (),
     ) -> Answers:
         """Return the answers for images one by one.
 
@@ -259,6 +284,7 @@ class TrainedModel(nn.Module):
             tasks: Whether tasks must be named where there is one set.
             bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
                 the first one is raised.
+            asked: With ``bad``, what the images are called.
         """
         self._require_own_retrieval()
         predictor = Predictor.of(self.parts, self.task - 1)
@@ -272,7 +298,7 @@ class TrainedModel(nn.Module):
                         answers.append(self._answer(predictor, batch, tasks=tasks))
                 tell(len(part))
         if not answers and bad:
-            raise refusal({place_of(listed[number], number): error for number, error in bad.items()})
+            raise refusal({asked[n].path or asked[n].name: named(asked[n], bad[n]) for n in bad})
         return attrs.evolve(joined(answers), temperature=self.temperature)
 
     def _require_own_retrieval(self) -> None:
@@ -336,11 +362,12 @@ class TrainedModel(nn.Module):
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
-        An entry has ``path`` (None for what is no file; for a row of a file of vectors its id), ``class``,
-        ``class_index`` and ``probability`` of the best class, ``top`` with the same three of the ``top_k``
-        best ones, and ``task`` and ``set``, from 0, that retrieval chose (None where the baseline makes no
-        hard choice). Probabilities are at the :attr:`temperature` where ``calibrated`` says so: then about
-        that share of such answers is right. Without one they are as sure as the logits.
+        An entry has ``name`` (of the file or upload, else ``image 1`` and so on), ``path`` (None for what is
+        no file; for a row of a file of vectors its id), ``class``, ``class_index`` and ``probability`` of the
+        best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from 0,
+        that retrieval chose (None where the baseline makes no hard choice). Probabilities are at the
+        :attr:`temperature` where ``calibrated`` says so: then about that share of such answers is right.
+        Without one they are as sure as the logits.
 
         Args:
             images: The images.
@@ -356,7 +383,7 @@ class TrainedModel(nn.Module):
         """
         if top_k < 1:
             raise ConfigError(f"top_k names at least one class, not {top_k!r}", "give 1 or more")
-        listed, names = self._listed(images)
+        listed, asked = self._listed(images)
         threshold = None if reject is None else self.threshold(reject)
         files = [Path(image) for image in listed if isinstance(image, str | Path)]
         bad: dict[int, DataError] | None = {} if partial else None
@@ -364,23 +391,14 @@ class TrainedModel(nn.Module):
         if len(files) > 1 and not partial:
             examine_images(files)
         with torch.no_grad():
-            answers = self._answers(listed, tasks=True, bad=bad)
-        # forgotten classes have numbers, and are never named
-        live = len(self.classes if self._numbers is None else self._numbers)
-        answered = [name for number, name in enumerate(names) if number not in (bad or ())]
+            answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
+        live = len(self._known)
+        answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
         rows = entries_of(answers, answered, self.classes, min(top_k, live))
         if threshold is not None:
-            for entry, score in zip(rows, self._scores(answers.features), strict=True):
-                rejected = score < threshold
-                entry |= {
-                    "score": score,
-                    "threshold": threshold,
-                    "rejected": rejected,
-                    "best": entry["class"],
-                }
-                entry["class"] = None if rejected else entry["best"]
+            reject_below(threshold, self._scores(answers.features), rows)
         for number, error in sorted((bad or {}).items()):
-            rows.insert(number, without_answer(names[number], error))
+            rows.insert(number, without_answer(asked[number], error))
         return rows
 
     def threshold(self, reject: float) -> float:
@@ -403,16 +421,10 @@ class TrainedModel(nn.Module):
             ConfigError: There are none.
         """
         known = self.calibration.get("known")
-        if known is not None:
-            return known
-        reason = self.parts.unsolved
-        remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
-        if not reason and self._gaussians() is None:
-            reason = "its head keeps no covariance"
-        elif not reason:
-            reason = "it keeps no images whose scores are known"
-            remedy = "lw2g export RUN MODEL --learnable keeps some, and lw2g learn more"
-        raise ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
+        if known is None:
+            unsolved = self.parts.unsolved
+            raise no_scores(unsolved, has_covariance=not unsolved and self._gaussians() is not None)
+        return known
 
     def _gaussians(self) -> Gaussians | None:
         """Return the Gaussians in the sums of the head, factored once; None where it keeps none."""
@@ -434,14 +446,14 @@ class TrainedModel(nn.Module):
             scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(
-        self, images: ImageLike | Sequence[ImageLike]
-    ) -> tuple[Sequence[ImageLike], list[str | None]]:
+    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
-        if not self.backbone.takes_vectors:
-            listed = as_list(images)
-            return listed, [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
-        return named_vectors(images, self.backbone.fingerprint)
+        if self.backbone.takes_vectors:
+            rows, ids = named_vectors(images, self.backbone.fingerprint)
+            return rows, [Asked(name or f"vector {number}", name) for number, name in enumerate(ids, 1)]
+        listed, names = as_list(images)
+        places = [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
+        return listed, [Asked(name, place) for name, place in zip(names, places, strict=True)]
 
     def _transformed(
         self, listed: Sequence[ImageLike], positions: Sequence[int], bad: dict[int, DataError] | None = None
@@ -485,12 +497,3 @@ class TrainedModel(nn.Module):
             by_number[:, list(self._numbers)] = logits
             logits = by_number
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)
-
-
-def _opened_again(
-    opener: Callable[..., TrainedModel], source: str, task: int, device: str, batch_size: int | None
-) -> TrainedModel:
-    """Return a model that was pickled, from where it lies."""
-    model = opener(task=task, device=device, batch_size=batch_size)
-    model.source = source
-    return model

@@ -7,7 +7,7 @@ import inspect
 import os
 import resource
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from itertools import islice
@@ -24,6 +24,7 @@ from torch import Tensor
 from lw2g.errors import DataError, first_line
 from lw2g.ground.spelling import expanded
 from lw2g.pixels.heic import reads_heic, register_heic, way_out
+from lw2g.pixels.unusable_images import damaged, refusal
 
 __all__ = [
     "FORMATS",
@@ -34,10 +35,10 @@ __all__ = [
     "examine_each",
     "examine_image",
     "examine_images",
+    "fault_of",
     "pixels_of",
     "read_content",
     "read_image",
-    "refusal",
     "to_rgb",
     "upright_size",
 ]
@@ -51,8 +52,6 @@ _SAMPLE = 64
 """Files that are examined in one thread, which shows whether several pay."""
 _LARGE = 64 * 1024
 """Bytes of a file that is worth a thread: hashing lets other threads run."""
-_NAMED = 20
-"""Number of files that an error names after the first."""
 _MOST_PIXELS = 89_478_485
 """Pillow's own limit, beyond which it takes an image for a decompression bomb."""
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
@@ -194,9 +193,8 @@ def examine_image(path: Path) -> ImageHeader:
     except DataError as error:
         raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
     except Exception as error:  # given noise, a decoder may raise anything
-        raise DataError(
-            f"{str(path)!r} cannot be decoded ({first_line(error)})", "replace or delete the file"
-        ) from error
+        fault = damaged()
+        raise DataError(f"{str(path)!r}: {fault.what}", fault.remedy) from error
     return ImageHeader(
         mode=mode,
         size=size,
@@ -272,22 +270,17 @@ def examine_images(paths: Iterable[Path]) -> dict[Path, ImageHeader]:
         else:
             bad[path] = found
     if bad:
-        raise refusal(bad)
+        raise refusal({str(path): error for path, error in bad.items()})
     return headers
 
 
-def refusal(bad: Mapping[Path, DataError]) -> DataError:
-    """Return one error for all files that cannot be used: at least one, with the error of each."""
-    first, *_ = bad.values()
-    others = [repr(str(path)) for path in list(bad)[1:]]
-    if not others:
-        return first
-    named = ", ".join(others[:_NAMED])
-    if len(others) > _NAMED:
-        named += f" and {len(others) - _NAMED} more"
-    return DataError(
-        f"{len(bad)} images cannot be used, first {first.what}; also {named}", "replace or remove them"
-    )
+def fault_of(image: Path | Crop) -> DataError | None:
+    """Return what is wrong with a file, or a crop, that looks whole until it is decoded; None for nothing."""
+    try:
+        read_image(image)
+    except DataError as error:
+        return error
+    return None
 
 
 def read_image(path: Path | Crop, *, upright: bool = True) -> Tensor:
@@ -321,9 +314,7 @@ def read_content(content: bytes, *, upright: bool = True) -> Tensor:
     except DataError:
         raise
     except Exception as error:  # given noise, a decoder may raise anything
-        raise DataError(
-            f"it cannot be decoded ({first_line(error)})", "replace the file, or leave it out"
-        ) from error
+        raise damaged() from error
 
 
 def _turned(image: Image.Image) -> Image.Image:
@@ -389,16 +380,20 @@ def pixels_of(image: Any) -> Tensor:
     elif image.ndim == 3 and shape[-1] in (1, 3) and shape[0] not in (1, 3):
         image = image.transpose(2, 0, 1)
     if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
-        raise DataError(f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W]")
+        raise DataError(
+            f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W], or a list of [H, W]"
+        )
     return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
 
 
 def content_of(file: Any) -> bytes:
-    """Return the bytes of an open file, from its beginning where it can be wound back.
+    """Return the bytes of an open file or an upload, from its beginning where it can be wound back.
 
     Raises:
         DataError: It gives no bytes.
     """
+    if hasattr(file, "filename") and hasattr(file, "file"):
+        file = file.file  # an upload whose own `read` is to be awaited
     try:
         if getattr(file, "seekable", lambda: False)():
             file.seek(0)
@@ -445,6 +440,8 @@ def _bytes_of(path: Path) -> bytes:
 
 def _opened(content: bytes) -> Image.Image:
     """Open an image, or refuse it by its header before any pixel is decoded."""
+    if not content:
+        raise DataError("it is empty", "replace it")
     # phones write these, and programs that rename them to .jpg are many
     name = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
     formats: tuple[str, ...] = FORMATS
@@ -456,7 +453,9 @@ def _opened(content: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         if name is not None:
             raise DataError(f"it is a picture in {name}, which is not read", way_out([name])) from error
-        raise DataError(f"it is no image of the formats {', '.join(FORMATS)}", "convert it") from error
+        raise DataError(
+            f"it is no image of the formats {', '.join(FORMATS)}", "convert or replace it"
+        ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError(f"its header claims more than {_MOST_PIXELS} pixels", "scale it down") from error
     _require_known(image)

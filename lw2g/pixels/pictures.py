@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
 from lw2g.pixels.image_files import Crop, content_of
 
-__all__ = ["ImageLike", "as_list"]
+__all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 
 ImageLike: TypeAlias = (
     "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
@@ -25,8 +25,20 @@ ImageLike: TypeAlias = (
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
 
 
-def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
-    """Return images one by one.
+class Labelled(Protocol):
+    """Labelled images: a pair ``(images, labels)``, a list of pairs, or a torch data set of these."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return one of them."""
+        ...
+
+
+def as_list(images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], Sequence[str]]:
+    """Return images one by one, and what each is called: by its file's or its upload's name, or its number.
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
     a list, becomes its image files, sorted; a single image stands alone. A note names what else it holds.
@@ -41,20 +53,65 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> Sequence[ImageLike]:
     if not len(images):
         raise DataError("no image was given", "give at least one")
     listed: list[ImageLike] = []
+    names: list[str] = []
     for image in images:
-        if hasattr(image, "read"):
-            image = content_of(image)  # an upload is closed when its request is answered
-        if not isinstance(image, _KINDS):
-            raise DataError(
-                f"an object of type {type(image).__name__} is no image",
-                "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
-            )
-        if not isinstance(image, str | Path):
-            listed.append(image)
-            continue
+        files = _files_at(image)
+        listed += files
+        names += [_name_of(file) or f"image {len(names) + number}" for number, file in enumerate(files, 1)]
+    # read once they are named: an upload is closed when its request is answered
+    return [content_of(image) if hasattr(image, "read") else image for image in listed], names
+
+
+def _files_at(image: Any) -> Sequence[ImageLike]:
+    """Return the image files of a folder, and anything else alone.
+
+    Raises:
+        DataError: It is no image, or a folder that holds none.
+    """
+    if isinstance(image, str | Path):
         path = expanded(image)
-        listed.extend(_files_of(path) if path.is_dir() else [path])
-    return listed
+        return _files_of(path) if path.is_dir() else [path]
+    if not hasattr(image, "read") and not isinstance(image, _KINDS):
+        raise DataError(
+            f"an object of type {type(image).__name__} is no image",
+            "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
+        )
+    return [image]
+
+
+def _name_of(image: Any) -> str:
+    """Return what a user calls an image; empty for one without a name."""
+    if isinstance(image, Path):
+        return image.name
+    if isinstance(image, Crop):
+        return f"{image.path.name}#{image.number}"
+    place = getattr(image, "filename", None)
+    if isinstance(place, str) and hasattr(image, "read"):
+        return place  # of an upload as it was sent: its `name` may be that of a form's field
+    if hasattr(image, "read"):
+        place = getattr(image, "name", None)
+    # a picture that was opened from a file has its place, and a file without one may have a number
+    return Path(place).name if isinstance(place, str) else ""
+
+
+def require_transformed(pixels: Tensor, size: int) -> None:
+    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it.
+
+    Args:
+        pixels: The tensor.
+        size: Side of the network's input in pixels.
+
+    Raises:
+        DataError: It has another side, or holds anything but finite floating numbers.
+    """
+    if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
+        raise DataError(
+            f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
+            f"got {pixels.dtype} {list(pixels.shape)}",
+            "model.transform(image) makes them",
+        )
+    if not bool(pixels.isfinite().all()):
+        raise DataError("an image holds values that are no finite numbers", "look at how it was made")
 
 
 def _files_of(folder: Path) -> Sequence[Path]:

@@ -264,14 +264,14 @@ class _Worker:
 
     def _talk(self) -> None:
         """Send jobs to the process and hand out its answers, until there are no more; runs in a thread."""
-        if self._device.type == "cuda":  # whose memory is pinned below
-            torch.cuda.set_device(self._device)
         with self._connection:
             while (asked := self._jobs.get()) is not None:
                 job, future = asked
                 if not future.set_running_or_notify_cancel():
                     continue
                 try:
+                    if self._device.type == "cuda":  # whose memory is pinned for the answer
+                        torch.cuda.set_device(self._device)
                     future.set_result(self._answer(job))
                 except (EOFError, OSError):  # the other end is closed
                     future.set_exception(self._lost())

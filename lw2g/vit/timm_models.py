@@ -60,8 +60,9 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
     """
     import timm
 
-    from lw2g.ground.network import hub_fails, without_network
+    from lw2g.ground.network import hub_fails, offline_by, without_network
 
+    failure = None
     try:
         # random initialisation must not move the caller's generator
         with torch.random.fork_rng(devices=[]):
@@ -70,8 +71,8 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
             build = partial(timm.create_model, timm_name, num_classes=0, **size)
             require_possible(timm_name, build, image_size)
             # the client of a hub that does not answer uses its cache only, and does not try for a minute
-            is_hub_away = from_hub and hub_fails() is not None
-            with without_network() if is_hub_away else nullcontext():
+            failure = hub_fails() if from_hub else None
+            with nullcontext() if failure is None else without_network():
                 model: nn.Module = build(pretrained=from_hub)
                 return model
     except TypeError as error:
@@ -79,10 +80,12 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
             f"backbone {timm_name!r} cannot be built ({first_line(error)})", "use another model of timm"
         ) from error
     except OSError as error:
-        raise DataError(
-            f"weights of {timm_name!r} cannot be fetched from the hub",
-            f"download {_address(timm_name)} elsewhere and pass it with --weights FILE",
-        ) from error
+        what = f"weights of {timm_name!r} cannot be fetched from the hub"
+        remedy = f"download {_address(timm_name)} elsewhere and pass it with --weights FILE"
+        variable = offline_by()
+        if variable is not None:
+            raise DataError(f"{what}: {variable} keeps lw2g offline", f"unset it, or {remedy}") from error
+        raise DataError(f"{what} ({failure or first_line(error)})", remedy) from error
 
 
 def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:

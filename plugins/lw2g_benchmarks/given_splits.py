@@ -65,10 +65,26 @@ def read_task(pair: Any, prefix: str, root: Path | None) -> tuple[GivenSplit, Gi
     """
     where = prefix.rstrip("/") or WHOLE
     first, second = _parts(pair, where)
+    if _are_labels(second):
+        raise DataError(
+            f"benchmark: expected (train, test) for {where} but got (images, labels)",
+            "give two such pairs, one of them for tests, or test_share=0.2, which draws the test images",
+        )
     train = read_split(first, f"{prefix}train", root)
     test = read_split(second, f"{prefix}test", root)
     require_classes(where, "test", test.classes, train.classes)
     return train, test
+
+
+def _are_labels(split: Any) -> bool:
+    """Whether what should be test images are numbers or names: the labels of one data set."""
+    if getattr(split, "ndim", None) == 1:
+        return True
+    return (
+        isinstance(split, list | tuple)
+        and len(split) > 0
+        and all(isinstance(one, int | str) for one in split)
+    )
 
 
 def require_classes(where: str, name: str, classes: Iterable[int], others: Iterable[int]) -> None:

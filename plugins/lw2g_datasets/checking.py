@@ -13,6 +13,7 @@ from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.stream import TaskData, TaskStream
 from lw2g.pixels.shared import notes_on
+from lw2g.pixels.unusable_images import refusal
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.returned import stream_of
 
@@ -69,29 +70,30 @@ def _require_decodable(stream: TaskStream, progress: Progress) -> None:
     """Decode every image of a stream, since a JPEG may be damaged in the middle.
 
     Raises:
-        DataError: Some images cannot be decoded; the message names the first.
+        DataError: Some images cannot be decoded; the message names them.
     """
     places: list[tuple[TaskData, int]] = []
     for task in stream.tasks:
         for part in (task.train, task.test):
             places += [(part, int(index)) for index in part.indices]
-    faults = []
+    bad: dict[str, DataError] = {}
     with ThreadPoolExecutor() as pool:
-        for done, fault in enumerate(pool.map(_fault_of, places), 1):
-            progress("decoding", done, len(places))
+        faults = pool.map(_fault_of, places)
+        for done, ((part, index), fault) in enumerate(zip(places, faults, strict=True), 1):
             if fault is not None:
-                faults.append(fault)
-    if faults:
-        raise DataError(f"{len(faults)} of {len(places)} images cannot be used, first {faults[0]}")
+                bad[part.source.ids[index]] = fault
+            progress("decoding", done, len(places))
+    if bad:
+        raise refusal(bad, len(places))
 
 
-def _fault_of(place: tuple[TaskData, int]) -> str | None:
+def _fault_of(place: tuple[TaskData, int]) -> DataError | None:
     """Return why an image cannot be decoded; None if it can."""
     part, index = place
     try:
         part.source.image(index)
     except DataError as error:
-        return str(error)
+        return error
     return None
 
 

@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 
 from lw2g import __version__
 from lw2g.errors import ConfigError, DataError, first_line
+from lw2g.ground.network import offline_by
 
 __all__ = [
     "NoAnswerError",
@@ -194,7 +195,11 @@ def _told(repo: str, does: str = "read", remains: str = "") -> Iterator[None]:
 
 
 def _no_answer(error: BaseException, remains: str) -> tuple[str, str]:
-    """Return that the hub did not answer, and why."""
+    """Return that the hub did not answer, or was not asked, and why."""
+    variable = offline_by()
+    if variable is not None:
+        what = f"the hub was not asked: {variable} keeps lw2g offline{remains}"
+        return what, "unset it, and run the command again"
     # a thread that uploads, or the look through the cache, has its reason as the cause of what is raised
     reason = first_line(error.__cause__ or error)
     return f"the hub did not answer ({reason}){remains}", "check the connection, and run the command again"

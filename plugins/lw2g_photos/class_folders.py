@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, as_word, counted, no_folder, shown
+from lw2g.errors import DataError, as_word, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     SPLITS,
@@ -20,7 +20,8 @@ from lw2g.pixels.found_images import (
     is_hidden,
     passed_over,
 )
-from lw2g.pixels.image_files import ImageHeader, examine_each, read_image, refusal
+from lw2g.pixels.image_files import ImageHeader, examine_each, fault_of
+from lw2g.pixels.unusable_images import left_out, refusal
 
 __all__ = [
     "LEAST_CHECKED",
@@ -146,18 +147,15 @@ def _examined(
             wrong[path] = header
             continue
         headers[path] = header
-        if decode:
-            try:
-                read_image(path)
-            except DataError as error:
-                wrong[path] = error
+        if decode and (fault := fault_of(path)) is not None:
+            wrong[path] = fault
     bad = {}
     for name, found in classes.items():
         bad[name] = {path: wrong[path] for path in found.paths if path in wrong}
     empty = [name for name, found in classes.items() if len(bad[name]) == len(found.paths)]
     if empty:
         which = f"class {empty[0]!r}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
-        all_bad = refusal({path: wrong[path] for name in empty for path in bad[name]})
+        all_bad = refusal({str(path): wrong[path] for name in empty for path in bad[name]})
         raise DataError(
             f"no image of {which} can be used: {all_bad.what}", "replace them, or remove the folder"
         )
@@ -167,16 +165,12 @@ def _examined(
 def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
     """Yield what a user should know of the folders that images were read from."""
     classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
-    bad = [found for of_class in images.values() for found in of_class.bad.items()]
+    bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
         total = sum(len(found.paths) for found in classes.values())
-        also = [repr(str(path)) for path, _ in bad[1 : _SHOWN + 1]]
-        if len(bad) > len(also) + 1:
-            also.append(f"{len(bad) - len(also) - 1} more")
-        named = f"; also {', '.join(also)}" if also else ""
-        yield f"left out {len(bad)} of {counted(total, 'image')}, first {bad[0][1].what}{named}"
-    if left_out := passed_over(classes.values()):
-        yield left_out
+        yield left_out(bad, total)
+    if passed := passed_over(classes.values()):
+        yield passed
     domains = domains_below(classes)
     if domains is not None:
         yield (

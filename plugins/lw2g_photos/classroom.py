@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import attrs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
@@ -193,28 +194,46 @@ class Classroom:
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
-    def undo(self) -> None:
+    def undo(self, at: str = "") -> None:
         """Take the last step back.
+
+        Args:
+            at: The folder of the model that whoever asks has before their eyes; empty where nobody says.
 
         Raises:
             DataError: There is none.
-            Busy: Another step is being made.
+            Busy: Another step is being made, or was made since.
         """
         with self._busy("undoing the last step"):
+            self._require_seen(at)
             self._unlearn(None)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, at: str = "") -> None:
         """Take a class back, whichever step it came with.
+
+        Args:
+            name: The class.
+            at: As for :meth:`undo`.
 
         Raises:
             DataError: There is none of this name.
             ConfigError: The head's sums do not tell it from others, or it is the only one.
-            Busy: Another step is being made.
+            Busy: Another step is being made, or was made since.
         """
         with self._busy(f"forgetting {name}"):
+            self._require_seen(at)
             self._unlearn(composed(name))
             # what would be undone is the last step that learned, which nobody expects here
             self._shown["undo"] = False
+
+    def _require_seen(self, at: str) -> None:
+        """Refuse to take back what somebody has not seen: another window may have gone on.
+
+        Raises:
+            Busy: The model is another one by now.
+        """
+        if at not in ("", self._shown["folder"]):
+            raise Busy("another window has changed the model", "look at it as it is now, and ask again")
 
     def _learned(self, folder: Path, out: Path) -> tuple[TrainedModel, dict[str, Any]]:
         """Return the model that has learned from a folder, and the report; without a model the first one."""
@@ -250,15 +269,20 @@ class Classroom:
                 except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
                     why = str(error)
                     answer = model.predict(path, _TOP)[0]
-        return answer | {"path": upload.name, "why": why}
+        return answer | {"name": upload.name, "path": upload.name, "why": why}
 
     def close(self) -> None:
         """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""
         with self._writing:
             self._closed = True
-        self._step.acquire()
-        self._forward.acquire()
-        self._received.cleanup()
+        doing = self._doing
+        if doing is not None:
+            tell_note(f"{doing[0]}: the page ends when this is done; Ctrl-C once more leaves the step out")
+        try:
+            self._step.acquire()
+            self._forward.acquire()
+        finally:  # whoever does not wait leaves no photo behind, either
+            self._received.cleanup()
 
     @contextmanager
     def _busy(self, what: str) -> Iterator[None]:

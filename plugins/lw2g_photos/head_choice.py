@@ -21,6 +21,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.own_feature import gathering_own
+from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
 from lw2g_photos.steps import grown
 from lw2g_photos.training_gains import training_gain
@@ -59,12 +60,12 @@ class FirstModel:
 
 def choose_head(
     models: Sequence[FirstModel],
-    folder: Path,
+    folder: Path | LabelledImages,
     catalogue: Catalogue,
     out: Path,
     look: Callable[[Path], None],
     *,
-    test: Path | None,
+    test: Path | LabelledImages | None,
     crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let several models learn from a folder, and write the one whose left-out images are found best.

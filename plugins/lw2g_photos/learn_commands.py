@@ -16,7 +16,7 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.errors import counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
-from lw2g_photos.step_words import as_typed, few_notes, step_lines
+from lw2g_photos.step_words import as_typed, step_lines
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -101,7 +101,7 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         return
     for line in step_lines(report, has_old_classes=has_old_classes):
         click.echo(printable(line))
-    for warning in few_notes(report["warnings"]):
+    for warning in report["warnings"]:
         note(warning)
 
 

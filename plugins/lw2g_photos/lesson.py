@@ -19,6 +19,7 @@ from lw2g.runtime.telling import Telling
 from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders, shared_files
 from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.step_checks import shared_rows
 
 __all__ = ["Lesson", "Rows", "read_lesson", "read_rows", "rows_of"]
@@ -83,8 +84,8 @@ class Lesson:
 
 
 def read_lesson(
-    folder: Path,
-    test: Path | None,
+    folder: Path | LabelledImages,
+    test: Path | LabelledImages | None,
     manifest: Manifest,
     catalogue: Catalogue,
     crops: Crops | None = None,
@@ -94,7 +95,7 @@ def read_lesson(
     """Return what a model learns from.
 
     Args:
-        folder: Images of each class, or a file of stored features.
+        folder: Images of each class, in folders or labelled; or a file of stored features.
         test: What checks the result, likewise; None for a fifth of the images.
         manifest: The model before the step.
         catalogue: Where components come from.
@@ -150,7 +151,7 @@ def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:
 
 
 def _read_classes(
-    folder: Path,
+    folder: Path | LabelledImages,
     split: Literal["train", "test"],
     manifest: Manifest,
     catalogue: Catalogue,
@@ -161,9 +162,12 @@ def _read_classes(
     """Return the images of each class; of a model on stored features its vectors.
 
     Raises:
-        DataError: They cannot be used, or there are crops for a model that knows no images.
+        DataError: They cannot be used, or there are crops or labelled images for a model that knows none.
     """
     takes_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
+    if isinstance(folder, LabelledImages):
+        folder.require_images(takes_vectors=takes_vectors)
+        return folder.by_class()
     if crops is not None:
         crops.require_images(takes_vectors=takes_vectors)
         return class_crops(crops)

@@ -1,4 +1,4 @@
-"""The functions of lw2g for models of photographs: start, learn, unlearn, score, teach.
+"""The functions of lw2g for models of photographs: start, learn, unlearn, test, teach.
 
 Importing this module imports neither torch nor a component.
 """
@@ -6,27 +6,30 @@ Importing this module imports neither torch nor a component.
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
-from lw2g.api.models import load
+from lw2g.api.models import at_home, load
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lw2g.model.trained import TrainedModel
+    from lw2g.pixels.pictures import ImageLike, Labelled
+    from lw2g_photos.labelled_images import LabelledImages
 
-__all__ = ["learn", "score", "start", "teach", "unlearn"]
+__all__ = ["learn", "start", "teach", "test", "unlearn"]
 
 
 @expands_paths
 def start(
-    folder: str | Path,
+    folder: str | Path | Labelled,
     out: str | Path,
     *,
     backbone: str | None = None,
@@ -34,7 +37,7 @@ def start(
     image_size: int | None = None,
     head: str = CHOSEN_HEAD,
     settings: Mapping[str, Any] | None = None,
-    test: str | Path | None = None,
+    test: str | Path | Labelled | None = None,
     boxes: str | Path | None = None,
     margin: float = 0.0,
     min_side: int = 0,
@@ -50,7 +53,10 @@ def start(
     that are no images are left out, and a note names them.
 
     Args:
-        folder: ``CLASS/IMAGE``, or a file of stored features.
+        folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
+            for the class of each: ``(images, labels)``, a list of ``(image, label)``, or a torch data set of
+            such pairs, without random transforms. An image is what :meth:`TrainedModel.predict` takes, but
+            floats are from 0 to 1.
         out: The model's folder.
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
@@ -60,8 +66,8 @@ def start(
             tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
+            which are learned after the check.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -82,9 +88,9 @@ def start(
         from lw2g_photos.starting import start as begin
 
         catalogue = Locals.of(local).catalogue()
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     model, report = begin(
-        Path(folder),
+        _source(folder, "folder"),
         Path(out),
         catalogue,
         backbone=backbone,
@@ -92,20 +98,20 @@ def start(
         image_size=image_size,
         head=head,
         settings=settings,
-        test=_path(test),
+        test=None if test is None else _source(test, "test"),
         device=device,
         crops=crops,
     )
-    return _with_learner(model, report, weights, device, local), report
+    return _at_home(model, report, weights, device, local), report
 
 
 @expands_paths
 def learn(
     model: str | Path,
-    folder: str | Path,
+    folder: str | Path | Labelled,
     *,
     out: str | Path | None = None,
-    test: str | Path | None = None,
+    test: str | Path | Labelled | None = None,
     max_loss: float | None = None,
     boxes: str | Path | None = None,
     margin: float = 0.0,
@@ -126,10 +132,10 @@ def learn(
 
     Args:
         model: The export, which is not changed.
-        folder: ``CLASS/IMAGE``, or a file of stored features.
+        folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
+            which are learned after the check.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -147,24 +153,25 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
+    _require_place(model, "learn")
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
 
         catalogue = catalogue_of(local, model)
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     learned, report = add(
         Path(model),
-        Path(folder),
+        _source(folder, "folder"),
         catalogue,
         out=_path(out),
-        test=_path(test),
+        test=None if test is None else _source(test, "test"),
         max_loss=max_loss,
         weights=_path(weights),
         device=device,
         crops=crops,
     )
-    return _with_learner(learned, report, weights, device, local), report
+    return _at_home(learned, report, weights, device, local), report
 
 
 @expands_paths
@@ -196,6 +203,7 @@ def unlearn(
         DataError: There is no such class or step.
         ConfigError: The head's sums do not tell the class from others.
     """
+    _require_place(model, "unlearn")
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
@@ -203,15 +211,15 @@ def unlearn(
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )
-    return _with_learner(reduced, report, weights, device, local), report
+    return _at_home(reduced, report, weights, device, local), report
 
 
 @expands_paths
-def score(
-    model: str | Path,
-    folder: str | Path,
+def test(
+    model: str | Path | TrainedModel,
+    folder: str | Path | Labelled,
     *,
-    strangers: str | Path | None = None,
+    strangers: str | Path | Sequence[ImageLike] | None = None,
     reject: float = 0.05,
     boxes: str | Path | None = None,
     margin: float = 0.0,
@@ -228,16 +236,17 @@ def score(
     the best class the gap between the share of right answers and the mean probability, averaged over images.
 
     Args:
-        model: The directory of the run or the export.
-        folder: ``CLASS/IMAGE``; for a model of stored features a file of these, whose test rows count.
-        strangers: Images of classes that the model does not know, in and below a folder, or such a file:
-            counts how many of them are called unknown.
+        model: The directory of the run or the export; or a model that is open.
+        folder: ``CLASS/IMAGE``, or images in memory as for :func:`start`; for a model of stored features a
+            file of these, whose test rows count.
+        strangers: Images of classes that the model does not know, in and below a folder, in memory, or such a
+            file: counts how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
         min_side: As for :func:`start`.
         square: As for :func:`start`.
-        device: cpu, cuda, cuda:N or mps; None for the run's.
+        device: cpu, cuda, cuda:N or mps; None for the run's. An open model is asked where it is.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
@@ -258,9 +267,16 @@ def score(
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.scoring import score as count
 
-    crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square)
-    opened = load(model, device=device, weights=weights, local=local)
-    return count(opened, Path(folder), None if strangers is None else Path(strangers), reject, crops)
+    crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
+    opened = model
+    if isinstance(model, str | PathLike):
+        opened = load(model, device=device, weights=weights, local=local)
+    if isinstance(strangers, str):
+        strangers = Path(strangers)
+    return count(opened, _source(folder, "folder"), strangers, reject, crops)
+
+
+test.__test__ = False  # type: ignore[attr-defined]  # by its name pytest would take it for a test
 
 
 @expands_paths
@@ -315,21 +331,52 @@ def teach(
     return classroom.newest
 
 
+def _require_place(model: object, method: str) -> None:
+    """Refuse a model that is open, which has methods of its own.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if not isinstance(model, str | PathLike):
+        raise ConfigError(
+            f"model: expected a folder but got a {type(model).__name__}",
+            f"call its method: model.{method}(...)",
+        )
+
+
+def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
+    """Return the folder of the images of boxes.
+
+    Raises:
+        DataError: There are boxes, and the images are in memory.
+    """
+    if isinstance(folder, str | PathLike):
+        return folder
+    if boxes is not None:
+        raise DataError("boxes: they are of images in a folder", "give the folder, or leave boxes out")
+    return ""
+
+
+def _source(given: Any, argument: str) -> Path | LabelledImages:
+    """Return the path of a folder or a file, or labelled images."""
+    from lw2g_photos.labelled_images import source_of
+
+    return source_of(given, argument)
+
+
 def _path(given: str | Path | None) -> Path | None:
     if given is None:
         return None
     return Path(given)
 
 
-def _with_learner(
+def _at_home(
     model: TrainedModel,
     report: Mapping[str, Any],
     weights: str | Path | None,
     device: str | None,
     local: Mapping[str, Any] | None,
 ) -> TrainedModel:
-    """Return a new model, whose ``learn`` goes on from the folder that was written, as does a pickle."""
-    model.learner = partial(learn, report["out"], weights=weights, device=device, local=local)
-    model.opener = partial(load, Path(report["out"]).absolute(), weights=weights, local=local)
-    model.source = report["out"]
-    return model
+    """Return a new model that knows the folder into which it was written."""
+    given = {"device": device, "weights": weights, "local": local}
+    return at_home(model, Path(report["out"]), report["out"], given)

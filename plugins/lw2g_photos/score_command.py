@@ -19,18 +19,18 @@ from lw2g_photos.step_words import accuracy_words, lowest_classes
 __all__ = ["test"]
 
 
-@click.command(cls=LongCommand, help=help_of(photographs.score))
+@click.command(cls=LongCommand, help=help_of(photographs.test))
 @click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
-@option_of(photographs.score, "strangers", metavar="FOLDER2")
-@option_of(photographs.score, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@option_of(photographs.test, "strangers", metavar="FOLDER2")
+@option_of(photographs.test, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
 @box_options(photographs.start)
-@options_of(photographs.score, "device", "weights")
+@options_of(photographs.test, "device", "weights")
 @click.option("--all", "every_class", is_flag=True, help="Print a row for each class.")
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options: Any) -> None:
     """Print how many images are named rightly, and of which classes the fewest."""
-    scored = photographs.score(model, folder, **options)
+    scored = photographs.test(model, folder, **options)
     if as_json:
         click.echo(json.dumps(scored, indent=1))
         return

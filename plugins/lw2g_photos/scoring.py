@@ -10,14 +10,18 @@ from typing import Any
 
 import torch
 
-from lw2g.errors import DataError, counted, nearest
+from lw2g.errors import DataError, nearest
 from lw2g.ground.notes import tell_note
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
+from lw2g.pixels.image_files import Crop, fault_of
+from lw2g.pixels.pictures import ImageLike
+from lw2g.pixels.unusable_images import left_out
 from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.step_checks import wilson
 
 __all__ = ["score"]
@@ -27,8 +31,8 @@ Entries = Sequence[Mapping[str, Any]]
 
 def score(
     model: TrainedModel,
-    folder: Path,
-    strangers: Path | None = None,
+    folder: Path | LabelledImages,
+    strangers: Path | Sequence[ImageLike] | None = None,
     reject: float = 0.05,
     crops: Crops | None = None,
 ) -> dict[str, Any]:
@@ -36,15 +40,15 @@ def score(
 
     Args:
         model: The model.
-        folder: Images in a folder for each class, or the test rows of a file of stored features; classes of
-            the model may be missing.
-        strangers: Images of no class that the model knows, in and below a folder, or such a file; None where
-            nothing is said of unknown images.
+        folder: Images in a folder for each class, or labelled, or the test rows of a file of stored features;
+            classes of the model may be missing.
+        strangers: Images of no class that the model knows, in and below a folder, in memory, or such a file;
+            None where nothing is said of unknown images.
         reject: Share of known images that may be called unknown.
         crops: What is classified instead of class folders: parts of the images in ``folder``.
 
     Returns:
-        As :func:`lw2g_photos.photographs.score`.
+        As :func:`lw2g.test`.
 
     Raises:
         DataError: A folder's name is no class of the model, or no image of a class or of all can be read.
@@ -54,12 +58,13 @@ def score(
     if strangers is not None:
         rate = reject
         model.threshold(rate)  # before any image is read: a model that cannot tell would end late
-        _require_strange(strangers, model)
+        if isinstance(strangers, Path):
+            _require_strange(strangers, model)
     tested = _read(folder, model, crops)
     # all at once: whoever waits sees one count
     images_of_all = [image for of_class in tested.values() for image in of_class.paths]
     answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
-    _tell_of_bad(answers_of_all)
+    _tell_of_bad(images_of_all, answers_of_all)
     every = [entry for entry in answers_of_all if "error" not in entry]
     rows, rights = _compared(tested, answers_of_all)
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
@@ -104,8 +109,8 @@ def _compared(tested: Mapping[str, ClassImages], answers: Entries) -> tuple[list
     return rows, rights
 
 
-def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
-    """Return the images of each class of a folder, or the crops.
+def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
+    """Return the images of each class of a folder, labelled images, or the crops.
 
     Raises:
         DataError: The model does not know one of them.
@@ -113,6 +118,9 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
     if crops is not None:
         crops.require_images(takes_vectors=model.backbone.takes_vectors)
         tested = class_crops(crops)
+    elif isinstance(folder, LabelledImages):
+        folder.require_images(takes_vectors=model.backbone.takes_vectors)
+        tested = folder.by_class()
     elif model.backbone.takes_vectors:
         tested = read_class_vectors(folder, "test", model.backbone.fingerprint)
     else:
@@ -122,18 +130,34 @@ def _read(folder: Path, model: TrainedModel, crops: Crops | None) -> dict[str, C
     unknown = [name for name in tested if name not in model.classes]
     if unknown:
         what = "its folder" if crops is None else "the class of its boxes"
+        where = repr(str(folder))
+        if isinstance(folder, LabelledImages):
+            where = what = "labels"
         raise DataError(
-            f"{str(folder)!r}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
+            f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
             f"rename {what} as the model calls it, or give unknown classes as --strangers FOLDER",
         )
     return tested
 
 
-def _tell_of_bad(entries: Entries, of: str = "") -> None:
-    """Say which images were found to be none while they were decoded; ``of`` says of what they are."""
-    bad = [entry["error"] for entry in entries if "error" in entry]
+def _tell_of_bad(images: Sequence[ImageLike | None], entries: Entries, of: str = "") -> None:
+    """Say which images were found to be none while they were decoded.
+
+    Args:
+        images: All images; None stands for one in memory.
+        entries: The answers for them.
+        of: What they are, with a colon.
+    """
+    bad = {}
+    for image, entry in zip(images, entries, strict=True):
+        if "error" not in entry:
+            continue
+        if not isinstance(image, Path | Crop):
+            bad[entry["name"]] = DataError(entry["error"])
+        elif (fault := fault_of(image)) is not None:
+            bad[str(image)] = fault
     if bad:
-        tell_note(f"{of}left out {len(bad)} of {counted(len(entries), 'image')}, first {bad[0]}")
+        tell_note(of + left_out(bad, len(entries)))
 
 
 def _require_strange(folder: Path, model: TrainedModel) -> None:
@@ -154,7 +178,9 @@ def _require_strange(folder: Path, model: TrainedModel) -> None:
         )
 
 
-def _refused(model: TrainedModel, strangers: Path, reject: float, known: Entries) -> dict[str, Any]:
+def _refused(
+    model: TrainedModel, strangers: Path | Sequence[ImageLike], reject: float, known: Entries
+) -> dict[str, Any]:
     """Return how many strangers are called unknown, how many known images are, and what the others pass for.
 
     Args:
@@ -164,7 +190,8 @@ def _refused(model: TrainedModel, strangers: Path, reject: float, known: Entries
         known: The entries of the known images.
     """
     answers = model.predict(strangers, reject=reject, partial=True)
-    _tell_of_bad(answers, "strangers: ")
+    files = [None if entry["path"] is None else Path(entry["path"]) for entry in answers]
+    _tell_of_bad(files, answers, "strangers: ")
     entries = [entry for entry in answers if "error" not in entry]
     accepted = Counter(entry["class"] for entry in entries if not entry["rejected"])
     return {

@@ -191,11 +191,11 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.classroom.predict(upload, self.body, reject)
 
     def _undo(self) -> dict[str, Any]:
-        self.server.classroom.undo()
+        self.server.classroom.undo(self.query.get("at", [""])[0])
         return self._state()
 
     def _forget(self) -> dict[str, Any]:
-        self.server.classroom.forget(self.query.get("name", [""])[0])
+        self.server.classroom.forget(self.query.get("name", [""])[0], self.query.get("at", [""])[0])
         return self._state()
 
     def _send(self, status: HTTPStatus, answer: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ from lw2g.vit.weights import state_sha256
 from lw2g_photos.class_folders import digest_of, require_classes
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
 from lw2g_photos.head_choice import FirstModel, choose_head
+from lw2g_photos.labelled_images import LabelledImages, paths_among
 from lw2g_photos.updating import take_step
 
 __all__ = ["require_backbone", "start"]
@@ -65,7 +67,7 @@ _TOKENS_ON_A_CPU = 1_600
 
 
 def start(
-    folder: Path,
+    folder: Path | LabelledImages,
     out: Path,
     catalogue: Catalogue,
     *,
@@ -73,7 +75,7 @@ def start(
     weights: Path | None = None,
     image_size: int | None = None,
     head: str = CHOSEN_HEAD,
-    test: Path | None = None,
+    test: Path | LabelledImages | None = None,
     device: str | None = None,
     settings: Mapping[str, Any] | None = None,
     crops: Crops | None = None,
@@ -90,7 +92,7 @@ def start(
                 "run an experiment: lw2g run",
             )
     # before the backbone, whose weights may have to be fetched
-    if crops is None and not is_feature_file(folder):
+    if crops is None and isinstance(folder, Path) and not is_feature_file(folder):
         require_classes(folder)
     configured = partial(
         _configured,
@@ -104,14 +106,17 @@ def start(
     )
     config = configured(head)
     if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
-        _require_small(_first_of_each(folder) if crops is None else crops.crops)
+        if isinstance(folder, LabelledImages):
+            _require_small(folder.sizes())
+        else:
+            _require_small(_sizes_of(_first_of_each(folder) if crops is None else crops.crops))
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
         layers = 1 if settings.keys() & _OF_LAYERS else _several_layers(opened)
         models += _others_tried(opened, layers, configured, catalogue)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    with reserved(out, inputs=(folder, test)) as place:
+    with reserved(out, inputs=paths_among(folder, test)) as place:
         if choose:
             return choose_head(models, folder, catalogue, place, look, test=test, crops=crops)
         (only,) = models
@@ -158,7 +163,7 @@ def _configured(
     units: int = 0,
     *,
     catalogue: Catalogue,
-    folder: Path,
+    folder: Path | LabelledImages,
     settings: Mapping[str, Any],
     given: Mapping[str, Any],
     backbone: str | None,
@@ -193,19 +198,24 @@ def _configured(
     if layers > 1:
         overrides["backbone.layers"] = layers
     overrides |= {key: value for key, value in given.items() if value is not None}
+    file = folder if isinstance(folder, Path) and is_feature_file(folder) else None
     config = resolve(
         catalogue,
         overrides=overrides,
         baseline=FROZEN_BASELINE,
-        benchmark=FEATURES_BENCHMARK if is_feature_file(folder) else FOLDER_BENCHMARK,
+        benchmark=FEATURES_BENCHMARK if file is not None else FOLDER_BENCHMARK,
         backbone=backbone,
         weights=weights,
     ).config
     chosen = catalogue.get("backbone", config.backbone.name)
     if chosen.fit_vectors is None:
         return config
+    if file is None:
+        raise ConfigError(
+            f"backbone: {config.backbone.name!r} takes stored features, not images", "name another"
+        )
     # a file of stored features says what they are
-    facts = facts_of_file(folder, digest_of(read_class_vectors(folder, "train")))
+    facts = facts_of_file(file, digest_of(read_class_vectors(file, "train")))
     fitted = attrs.evolve(config.backbone, config=chosen.fit_vectors(config.backbone.config, facts))
     return attrs.evolve(config, backbone=fitted)
 
@@ -368,20 +378,28 @@ def _first_of_each(folder: Path) -> Iterator[Path]:
         yield from paths[:1]
 
 
-def _require_small(images: Iterable[Path | Crop]) -> None:
+def _sizes_of(images: Iterable[Path | Crop]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield what each image is called, and its width and height."""
+    for image in images:
+        # what cannot be used is reported where all are read
+        with suppress(DataError):
+            header = image.header if isinstance(image, Crop) else examine_image(image)
+            yield repr(str(image)), header.size
+
+
+def _require_small(sizes: Iterable[tuple[str, tuple[int, int]]]) -> None:
     """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
+
+    Args:
+        sizes: What images are called, and width and height of each.
 
     Raises:
         ConfigError: An image is larger than what the embedded backbone was trained on.
     """
-    for first in images:
-        try:
-            width, height = first.header.size if isinstance(first, Crop) else examine_image(first).size
-        except DataError:  # reported where all are read
-            continue
+    for name, (width, height) in sizes:
         if max(width, height) > _EMBEDDED_SIDE:
             raise ConfigError(
-                f"{str(first)!r} has {width} x {height} pixels, and the embedded backbone knows drawings of "
+                f"{name} has {width} x {height} pixels, and the embedded backbone knows drawings of "
                 f"up to {_EMBEDDED_SIDE} x {_EMBEDDED_SIDE} alone",
                 "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro",
             )

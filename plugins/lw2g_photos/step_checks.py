@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,7 @@ def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: i
 def learned_twice(
     rows: Mapping[str, Tensor], images: Mapping[str, ClassImages], before: Saved
 ) -> Iterator[str]:
-    """Yield which images the model has learned before under another name.
+    """Yield, in one line, which images the model has learned before under another name.
 
     It keeps no image, but features of those that it has learned; another image has others.
 
@@ -162,20 +162,24 @@ def learned_twice(
     """
     names = before.manifest.class_map.target_names
     kept = kept_of(before)
+    total = 0
+    first = ""
     for name, rows_of_class in rows.items():
         found: dict[int, str] = {}
         for target, features in kept:
             if names[target] != name:
                 same = _are_in(rows_of_class, features).nonzero().flatten()
                 found |= dict.fromkeys(same.tolist(), names[target])
-        if found:
+        total += len(found)
+        if found and not first:
             position, other = min(found.items())
-            first = images[name].paths[position]
-            called = repr(str(first)) if isinstance(first, Path | Crop) else f"row {position}"
-            yield (
-                f"{name}: {counted(len(found), 'image')} learned before as another class, first {called} as "
-                f"{other}; keep each in one of the two"
-            )
+            place = images[name].paths[position]
+            kind = "row" if isinstance(place, Tensor) and place.ndim == 1 else "image"
+            called = repr(str(place)) if isinstance(place, Path | Crop) else f"{kind} {position} of {name}"
+            first = f"{called} as {other}"
+    if total:
+        what = f"{counted(total, 'image')} learned before as another class, first {first}"
+        yield f"{what}; keep each in one of the two"
 
 
 def shared_rows(rows: Mapping[str, Tensor], tested: Mapping[str, Tensor]) -> int:
@@ -214,26 +218,56 @@ def warnings_of(
     if len(after) == 1:
         yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
     forgotten = set(manifest.history.names) - before
-    for entry in report["classes"]:
-        name = entry["class"]
-        if not entry["checked"]:
-            count = counted(entry["images"], "image")
-            yield f"{name}: not checked, {count} cannot spare any; {LEAST_CHECKED} can"
-        elif entry["recall"] < 50:
+    yield from _of_classes(report["classes"], images, forgotten)
+    yield from _of_look_alikes(report)
+
+
+def _of_classes(
+    entries: Sequence[Mapping[str, Any]], images: Mapping[str, ClassImages], forgotten: Collection[str]
+) -> Iterator[str]:
+    """Yield what the checks say of classes one by one, a line for each thing that is said.
+
+    Args:
+        entries: Of the classes of the step.
+        images: As for :func:`warnings_of`.
+        forgotten: Names of classes that the model has forgotten.
+    """
+    unchecked = [entry["class"] for entry in entries if not entry["checked"]]
+    if unchecked:
+        yield f"not checked, as fewer than {LEAST_CHECKED} images spare none: {_first(unchecked)}"
+    missed = []
+    for entry in entries:
+        if entry["checked"] and entry["recall"] < 50:
             others = ", ".join(entry["taken_for"])
-            yield f"{name}: {entry['recall']:.0f} % of its images are found; others pass for {others}"
-        if name in forgotten:
-            yield f"{name}: a class of this name was forgotten; this one has a new number"
-        if images[name].copies:
-            yield f"{name}: {counted(images[name].copies, 'copy')} of other files, counted once"
-    said = set()
-    for twin in report["twins"]:
+            missed.append(f"{entry['class']} {entry['recall']:.0f} % (others pass for {others})")
+    if missed:
+        yield f"fewer than half of the images are found: {_first(missed)}"
+    again = [entry["class"] for entry in entries if entry["class"] in forgotten]
+    if again:
+        yield f"a class of this name was forgotten, and it gets a new number: {', '.join(again)}"
+    copies = {name: of_class.copies for name, of_class in images.items() if of_class.copies}
+    if copies:
+        where = ", ".join(copies) if len(copies) <= _SHOWN else counted(len(copies), "class")
+        yield f"{counted(sum(copies.values()), 'copy')} of other images, counted once, in {where}"
+
+
+def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which classes are confused, the most confused first, and which old ones lose images."""
+    pairs: dict[frozenset[str], str] = {}
+    for twin in sorted(report["twins"], key=lambda twin: -twin["error"]):
+        # each of two new classes names the other
         pair = frozenset((twin["class"], twin["like"]))
-        if pair not in said:  # each of two new classes names the other
-            said.add(pair)
-            yield (
-                f"{twin['class']} and {twin['like']} look alike ({twin['error']:.0f} % confused); more "
-                "images of both may tell them apart"
-            )
-    for entry in report["losing"]:
-        yield f"{entry['class']} may lose {entry['loss']:.0f} % of its images to the new classes"
+        pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({twin['error']:.0f} % confused)")
+    if pairs:
+        yield f"look alike, and more images of both may tell them apart: {_first(list(pairs.values()))}"
+    losing = [f"{entry['class']} {entry['loss']:.0f} %" for entry in report["losing"]]
+    if losing:
+        yield f"may lose images to the new classes: {', '.join(losing)}"
+
+
+def _first(words: Sequence[str]) -> str:
+    """Return some words, or the first of many and the command that shows all."""
+    if len(words) <= _SHOWN + 1:  # to name one takes no more room than to count it
+        return ", ".join(words)
+    shown = ", ".join(words[:_SHOWN])
+    return f"{shown} and {len(words) - _SHOWN} more, which lw2g show MODEL --all prints"

@@ -1,4 +1,4 @@
-"""What `lw2g start`, `learn` and `test` print: a line for each thing that was found, and few notes."""
+"""What `lw2g start`, `learn` and `test` print: a line for each thing that was found."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Any
 from lw2g.api.recorded import words_of_choice
 from lw2g.errors import counted
 
-__all__ = ["accuracy_words", "as_typed", "few_notes", "lowest_classes", "step_lines"]
+__all__ = ["accuracy_words", "as_typed", "lowest_classes", "step_lines"]
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
-_NAMES = 5
-"""Classes that a note names."""
-_NOTES = 5
-"""Notes that are printed."""
 
 
 def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[str]:
@@ -80,30 +76,6 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
     for found, name, taken_for in missed[:_LOWEST]:
         shown.append(f"{name} {found:.0f} %" + (f" ({taken_for[0]})" if taken_for else ""))
     return f"lowest: {', '.join(shown)}" if shown else ""
-
-
-def few_notes(notes: Iterable[str]) -> list[str]:
-    """Return notes, five at most: those that say the same of several classes are one.
-
-    >>> few_notes(["cat: not checked", "a disk", "dog: not checked"])
-    ['cat, dog: not checked', 'a disk']
-    """
-    classes: dict[str, list[str]] = {}
-    for note in notes:
-        name, colon, text = note.partition(": ")
-        said = classes.setdefault(f": {text}" if colon else note, [])
-        if colon:
-            said.append(name)
-    joined = []
-    for text, names in classes.items():
-        named = ", ".join(names[:_NAMES])
-        if len(names) > _NAMES:
-            named += f" and {len(names) - _NAMES} more"
-        joined.append(f"{named}{text}")
-    if len(joined) <= _NOTES:
-        return joined
-    shown = joined[: _NOTES - 1]
-    return [*shown, f"{len(joined) - len(shown)} more (--json prints all)"]
 
 
 def as_typed(place: str) -> str:

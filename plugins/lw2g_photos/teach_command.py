@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from pathlib import Path
@@ -30,5 +31,10 @@ def teach(model: Path | None, no_browser: bool, **options: Any) -> None:
         if sys.stdout.isatty() and not no_browser:  # a script or a remote machine has no browser to open
             webbrowser.open(address)
 
-    taught = photographs.teach(model, on_address=show, **options)
+    try:
+        taught = photographs.teach(model, on_address=show, **options)
+    except KeyboardInterrupt:
+        # once more: a thread may still compute, and an interpreter that ends by itself would abort in it
+        click.echo("\nerror: interrupted", err=True)
+        os._exit(130)
     click.echo("\nno model was made" if taught is None else f"\nthe model is {taught}")

@@ -43,6 +43,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import ClassImages, digest_of
+from lw2g_photos.labelled_images import LabelledImages, paths_among
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
 from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
 from lw2g_photos.steps import grown, without_class, without_step
@@ -67,11 +68,11 @@ _LARGE = 2**20
 
 def learn(
     directory: Path,
-    folder: Path,
+    folder: Path | LabelledImages,
     catalogue: Catalogue,
     *,
     out: Path | None = None,
-    test: Path | None = None,
+    test: Path | LabelledImages | None = None,
     max_loss: float | None = None,
     device: str | None = None,
     weights: Path | None = None,
@@ -87,7 +88,7 @@ def learn(
         return live_model(more, catalogue, device=device, weights=weights, tasks=tasks)
 
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
-    with reserved(out, directory, inputs=(folder, test)) as place:
+    with reserved(out, directory, inputs=paths_among(folder, test)) as place:
         return take_step(
             saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss, crops=crops
         )
@@ -171,13 +172,13 @@ class Learned:
 
 def take_step(
     saved: Saved,
-    folder: Path,
+    folder: Path | LabelledImages,
     build: Callable[[Saved], TrainedModel],
     catalogue: Catalogue,
     out: Path,
     look: Callable[[Path], None],
     *,
-    test: Path | None,
+    test: Path | LabelledImages | None,
     max_loss: float | None = None,
     crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:

@@ -156,16 +156,35 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         left out (each class has one, or the head knows no way to do it, as ``anacp``), a warning says that
         they are as sure as the scores.
         """
+        probabilities: npt.NDArray[np.float64] = self._tempered(X).softmax(1).numpy()
+        return probabilities
+
+    def predict_log_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the logarithms of :meth:`predict_proba`, ``[n, classes]``."""
+        logarithms: npt.NDArray[np.float64] = self._tempered(X).log_softmax(1).numpy()
+        return logarithms
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the score of each of :attr:`classes_`, ``[n, classes]``; the largest wins.
+
+        Of two classes, as scikit-learn has it, how far the second is above the first, ``[n]``.
+        """
+        scores: npt.NDArray[np.float64] = self._scores(X).numpy()
+        if len(self.classes_) == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    def _tempered(self, X: Any) -> torch.Tensor:
+        """Return scores at the temperature, ``[n, classes]``, and warn where there is none."""
         scores = self._scores(X)
         temperature = self._growing.temperature
         if temperature is None and len(self.classes_) > 1:
             warnings.warn(
                 "probabilities are not calibrated: no row can be left out of the sums of this head; learn "
                 "several rows of a class, or take another head, such as 'lda'",
-                stacklevel=2,
+                stacklevel=3,
             )
-        probabilities: npt.NDArray[np.float64] = (scores / (temperature or 1.0)).softmax(1).numpy()
-        return probabilities
+        return scores / (temperature or 1.0)
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[torch.Tensor, Labels]:
         """Return rows and labels as they are learned."""

@@ -90,8 +90,11 @@ class Lab:
 
     @property
     def device(self) -> torch.device:
-        """Where measurements run."""
-        return torch.device(self.given.device)
+        """Where measurements run; a GPU by its number, which processes that decode images ask for."""
+        named = torch.device(self.given.device)
+        if named.type == "cuda" and named.index is None:
+            return torch.device("cuda", torch.cuda.current_device())
+        return named
 
     @property
     def on_cuda(self) -> bool:

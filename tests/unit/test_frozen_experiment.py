@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,19 @@ from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "frozen"
-MODULES = ("heads", "frozen_results", "frozen_rule", "frozen_gains", "stream_tables")
+MODULES = (
+    *(
+        "heads",
+        "whole",
+        "features",
+        "lay_out",
+        "frozen_results",
+        "frozen_rule",
+        "frozen_gains",
+        "stream_tables",
+    ),
+    *("frozen_stopped", "frozen_trained", "frozen_whole"),
+)
 
 if not FOLDER.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -161,3 +174,65 @@ def test_the_rule_is_open_while_missing_streams_may_change_it(script, run, verdi
     steps = [rule.Step(name="late", held="frozen", gains=gains, replaces=False)]
     assert rule.verdict(steps) == verdict
     assert bool(rule.settled(steps)) == (run == 4)
+
+
+def ended(mean: float, low: float, high: float, orders: int = 5) -> SimpleNamespace:
+    """Return a difference as verdicts read it."""
+    return SimpleNamespace(mean=mean, low=low, high=high, orders=orders)
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict"),
+    [
+        (ended(0.5, -0.5, 1.5), "stopped-1"),
+        (ended(-0.5, -1.5, 0.5), "stopped-1"),
+        (ended(-0.5, -1.5, -0.1), "recommended"),
+        (ended(-6.0, -13.0, 1.0), "recommended"),
+        (ended(0.5, -0.5, 1.5, orders=4), "open (waste-first has 4 of 5 orders); on what ran: stopped-1"),
+        (None, "open (waste-first has 0 of 5 orders); on what ran: stopped-1"),
+    ],
+)
+def test_the_cheaper_row_takes_the_name_if_it_loses_nothing(script, last, verdict):
+    """No interval below 0 and no mean below 0 over streams; open while a stream lacks an order."""
+    rule = script("frozen_trained")
+    *others, name = rule.RULE["development"]
+    found = {stream: ended(1.0, 0.5, 1.5) for stream in others}
+    assert rule.verdict(found | ({name: last} if last else {})) == verdict
+
+
+def test_a_claim_of_whole_cifar_asks_for_three_orders(script):
+    """With fewer the verdict is open and says what these give; the interval decides, not the mean."""
+    whole = script("frozen_whole")
+    claim = whole.CLAIMS[0]
+    assert whole.verdict(claim, None) == "open"
+    assert whole.verdict(claim, ended(2.0, 0.1, 4.0, orders=2)) == "open (2 of 3 orders); on these: holds"
+    assert whole.verdict(claim, ended(2.0, 0.1, 4.0, orders=3)) == "holds"
+    assert whole.verdict(claim, ended(2.0, -0.1, 4.0, orders=3)) == "refuted"
+
+
+def test_orders_of_whole_cifar_are_those_that_cells_and_tables_pair_by(script):
+    """A drawn order lists all classes; the cell and stream_classes.json number them alike."""
+    script("features")  # whole.py looks for its neighbours by itself
+    classes = [Path(f"images/cifar100_whole.{number // 5:02d}/train/{number:03d}_c") for number in range(100)]
+    laid = script("whole").orders(classes)
+    told = json.loads((FOLDER.parent / "stream_classes.json").read_text())["cifar-whole"]
+    assert told == [" ".join(f"{path.parents[1].name}/{path.name[:3]}" for path in order) for order in laid]
+    cell = script("frozen_results").streams()["cifar-whole"].cell(0)
+    assert cell.values["orders"].tolist() == [[int(path.name[:3]) for path in order] for order in laid]
+    assert {len(set(order)) for order in laid} == {100}
+
+
+def test_claims_are_judged_on_the_order_that_they_were_written_for(script, monkeypatch):
+    """Where further orders judge otherwise, that stands beside it."""
+    stopped = script("frozen_stopped")
+
+    def found(known, runs, left, right, asked=()):
+        mean = 3.0 if len(runs[stopped.FAR, left]) == 1 else 1.0
+        return {stopped.FAR: ended(mean, -1.0, 5.0)}
+
+    monkeypatch.setattr(stopped, "differences", found)
+    monkeypatch.setattr(stopped, "by_task", lambda run, stream: [50.0])
+    runs = {(stopped.FAR, method): {0: "a", 1: "b"} for method in (stopped.FIRST, stopped.SECOND)}
+    first, second, *_ = stopped.lines({}, runs)
+    assert f"**refuted on {stopped.FAR}**, over all orders **holds where both ran**" in first
+    assert f"**refuted on {stopped.FAR}**. {stopped.FAR}" in second

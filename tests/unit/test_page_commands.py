@@ -93,8 +93,8 @@ CLAIMS = ("README.md", "docs/use.md", "docs/frozen.md", "docs/start.md")
 """The pages that print a command for a row of a table."""
 ROWS = {
     "--recommended": "simple-cil_auto",
-    "--trained": "slca-plus-plus_always_lda_gated_expert",
-    "--set baseline.trained_tasks=1": "slca-plus-plus_always_auto_first-1",
+    "--trained": "slca-plus-plus_always_auto_first-1",
+    "--baseline slca-plus-plus --set baseline.head=lda": "slca-plus-plus_always_lda_gated_expert",
     "--baseline ranpac --set baseline.penalty=running": "ranpac_always_running",
     "--baseline ranpac --set baseline.adapt=none": "ranpac",
     "--baseline simple-cil --set baseline.head=lda": "simple-cil_lda",

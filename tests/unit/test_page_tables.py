@@ -24,7 +24,10 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 SCORE = ("growth_fields", "readings", "score_pages", "score_results", "score_verdicts")
-FROZEN = ("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains")
+FROZEN = (
+    *("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains"),
+    *("frozen_stopped", "frozen_trained", "frozen_whole"),
+)
 GAINS = "plugins/lw2g_photos/training_gains.json"
 MODULES = (
     *("tables", "prose", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
@@ -302,6 +305,12 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
         rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
     )
     assert shown[-2].startswith("| turns | `lda` (the floor) | 3 | 76.7 | 70.0 | - |")
+    # seconds of a GPU go with no others
+    on_gpu = [attrs.evolve(own, seconds=None) for own in ours[:2]]
+    (line,) = tables.lines_of(on_gpu, "report", 224)
+    assert "| GPU | 12.3 |" in list(tables.markdown([line]))[-1]
+    (line,) = tables.lines_of([ours[0], on_gpu[1]], "report", 224)
+    assert "| 1 | 12.3 |" in list(tables.markdown([line]))[-1]
     alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
     assert "| 2, alike |" in list(tables.markdown(alike))[-1]
     rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))

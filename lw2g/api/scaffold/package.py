@@ -35,6 +35,31 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 @attrs.frozen(kw_only=True)
+class _Rival:
+    """The row of the grid that trains, which a component has to beat.
+
+    Attributes:
+        words: What it is.
+        row: The row in TOML.
+    """
+
+    words: str
+    row: str
+
+
+_TRAINED = _Rival(
+    words="the method of --trained",
+    row='label = "trained"\nbaseline = { name = "slca-plus-plus", head = "auto", trained_tasks = 1 }',
+)
+_GATED = _Rival(
+    words="the same method under the carry gated",
+    row='label = "gated"\n'
+    'baseline = { name = "slca-plus-plus", head = "lda", head_carry = "gated" }\n'
+    'routing = { expert = "frozen" }',
+)
+
+
+@attrs.frozen(kw_only=True)
 class _Example:
     """What is said of a template's component.
 
@@ -42,11 +67,13 @@ class _Example:
         summary: Its summary.
         run: A command that uses it.
         row: Its row in the grid of standard rows, in TOML; empty for a kind without a grid.
+        rival: The row there that trains.
     """
 
     summary: str
     run: str
     row: str = ""
+    rival: _Rival = _TRAINED
 
 
 SCAFFOLDED: Mapping[str, _Example] = {
@@ -65,6 +92,7 @@ SCAFFOLDED: Mapping[str, _Example] = {
         run="lw2g run --baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=$name",
         row='baseline = { name = "slca-plus-plus", head = "lda", head_carry = "$name" }\n'
         'routing = { expert = "frozen" }',
+        rival=_GATED,
     ),
     "policy": _Example(
         summary="the paper's rule for growth, with a bound on the number of sets",
@@ -128,7 +156,9 @@ class Scaffold:
 
     def next_steps(self, folder: PurePath) -> list[str]:
         """Return the commands that use the component, for the package in a folder."""
-        commands = [self.run]
+        # a command has no contract to keep
+        checks = [f"lw2g check {self.name}"] if self.kind in SCAFFOLDED else []
+        commands = [*checks, self.run]
         if _EXAMPLES[self.kind].row:
             commands.append(f'lw2g sweep "{folder / GRID}" --out runs/{self.name}')
         return commands
@@ -165,6 +195,8 @@ class Scaffold:
             "title": " ".join(words).capitalize(),
             "summary": _EXAMPLES[self.kind].summary,
             "row": Template(_EXAMPLES[self.kind].row).substitute(name=self.name),
+            "rival": _EXAMPLES[self.kind].rival.row,
+            "rival_is": _EXAMPLES[self.kind].rival.words,
             "steps": "\n    ".join(self.next_steps(PurePosixPath())),
             "hook": hook,
             "group": group,

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
@@ -153,6 +153,20 @@ def test_a_run_reads_as_people_write_it(tmp_path, monkeypatch):
     assert len(given["accuracy_matrix"]) == 2
 
 
+def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
+    """Options have dotted keys; a single data set is no pair of training and test images."""
+    images = np.zeros((4, 8, 8), np.uint8)
+    told = [
+        ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
+        ({"optimizer": "sgd"}, r'optimizer: no such argument; write \*\*{"baseline.optimizer": \.\.\.}'),
+        ({"benchmark": (images, [0, 0, 1, 1])}, r"or test_share=0\.2, which draws the test images"),
+    ]
+    for given, message in told:
+        with pytest.raises(Lw2gError, match=message):
+            lw2g.run(**{"baseline": "simple-cil", "benchmark": "digits", "out": tmp_path / "run", **given})
+        assert not (tmp_path / "run").exists()
+
+
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):
     """A path, or a name below a folder that is here: which folder is missing, and which one is like it."""
     monkeypatch.chdir(tmp_path)
@@ -227,7 +241,7 @@ class Unstable(Dataset):
         ([{"train": TRAIN}], "expected the splits train and test but got train"),
         ([], "no task was given"),
         (None, "benchmark 'given' has no images"),
-        (TRAIN, r"train\[0\] is a ndarray, and no pair"),
+        (TRAIN, r"expected \(train, test\) for the data set but got \(images, labels\); give two such pairs"),
         ([([("a.png", 0)], [("a.png", 0)])], "a.png' is twice in the lists of images"),
         ([(Unstable(random=True), Unstable())], "task-1/train, image 0 differs each time it is read"),
         ([(Unstable((4, 4, 4, 4, 3)), Unstable())], "had 4 images and now has 3"),

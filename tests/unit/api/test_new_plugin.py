@@ -315,21 +315,22 @@ def loaded_once(catalogue, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
-    """Files, then three commands, and the grid where there is one; the same command again is refused."""
+    """Files, then commands to install, test, check and run, and the grid; the same again is refused."""
     command = ["new-plugin", "new-one", "--kind", kind]
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     written, _, commands = result.stdout.partition("next:\n")
     files = [line.strip() for line in written.splitlines()]
-    first, second, third, *sweep = [line.strip() for line in commands.splitlines()]
+    first, second, check, run, *sweep = [line.strip() for line in commands.splitlines()]
     assert all((tmp_path / file).is_file() for file in files)
     assert str(Path("new-one") / "src" / "new_one" / f"{kind}.py") in files
     assert first == 'python -m pip install -e "new-one[test]"'
     assert second == "python -m pytest -q new-one"
-    assert third.startswith("lw2g run ")
+    assert check == "lw2g check new-one"
+    assert run.startswith("lw2g run ")
     # an option names some kinds, and what every run computes is not named
     named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
-    assert named.get(kind, f"--{kind} new-one") in third
+    assert named.get(kind, f"--{kind} new-one") in run
     grid = str(Path("new-one") / "grid.toml")
     assert (grid in files) == (kind in WITH_GRID)
     assert sweep == [f'lw2g sweep "{grid}" --out runs/new-one'] * (kind in WITH_GRID)
@@ -378,7 +379,8 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
         rows.setdefault(cell.row, {})[config.run.seed] = config
     own, *others = rows
     assert own == f"fresh-{kind}"
-    assert others == ["frozen lda", "ranpac without its first phase", "trained"]
+    last = "gated" if kind == "carry" else "trained"
+    assert others == ["frozen lda", "ranpac without its first phase", last]
     assert {tuple(seeds) for seeds in rows.values()} == {(0, 1, 2)}
     configs = {name: seeds[0] for name, seeds in rows.items()}
     chosen = configs[own].baseline
@@ -395,14 +397,16 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
 
 @pytest.mark.parametrize("kind", WITH_GRID)
 def test_the_grid_s_trained_row_is_what_the_option_stands_for(packages, kind):
-    """The row sets what --trained sets; that of a carry differs from it in the carry alone."""
+    """The row sets what --trained sets; a carry, which that lacks, differs from its own in the carry."""
     rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}
     shared = {"benchmark.name": "glyphs", "backbone.name": "micro", "run.seed": 2}
     baseline, *options = TRAINED
-    wanted = {"baseline.name": TRAINED[baseline]} | {key: TRAINED[key] for key in options}
-    assert rows["trained"] == shared | wanted
     if kind == "carry":
-        assert rows["fresh-carry"] == shared | wanted | {"baseline.head_carry": "fresh-carry"}
+        assert rows["fresh-carry"] == rows["gated"] | {"baseline.head_carry": "fresh-carry"}
+        assert rows["gated"]["baseline.head_carry"] == "gated"
+    else:
+        wanted = {"baseline.name": TRAINED[baseline]} | {key: TRAINED[key] for key in options}
+        assert rows["trained"] == shared | wanted
 
 
 def test_a_fresh_command_lists_the_best_runs(packages, tmp_path, monkeypatch):

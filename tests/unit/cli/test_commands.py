@@ -365,19 +365,21 @@ def test_plugins_prints_problems_with_remedies_at_the_end(monkeypatch):
     assert (named.exit_code, named.stderr) == (2, f"error: {last}\n")
 
 
-def test_plugins_lists_kinds_a_line_each_and_one_kind_on_a_screen():
-    """Every line has 100 columns at most; a long list has a line a component, and every name of the kind."""
+def test_plugins_lists_kinds_a_line_each_and_one_kind_whole():
+    """Every line has 100 columns at most; what has no room is counted, and no summary is cut off."""
     overview = invoke("plugins").stdout.splitlines()
     assert [line.split()[0] for line in overview[:3]] == ["baseline", "head", "carry"]
     baselines = [one for one in json.loads(invoke("plugins", "--json").stdout) if one["kind"] == "baseline"]
     assert overview[0].split()[1] == str(len(baselines))
     assert len(overview) <= 14
+    assert re.search(r", dual-prompt and \d+ more$", overview[0])
     for kind in ("baseline", "head", "backbone"):
         listed = json.loads(invoke("plugins", kind, "--json").stdout)
         assert {one["kind"] for one in listed} == {kind}
         lines = invoke("plugins", kind).stdout.splitlines()
         assert max(map(len, [*overview, *lines])) <= 100
-        assert len(lines) <= 40
+        whole = " ".join(" ".join(lines).split())
+        assert [one["summary"] for one in listed if one["summary"] not in whole] == []
         named = [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")]
         assert {one["name"] for one in listed} <= set(named)
 

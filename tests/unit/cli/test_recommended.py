@@ -13,8 +13,7 @@ from lw2g.cli.main import main
 GLYPHS = ["--benchmark", "glyphs"]
 MEANT = {
     "recommended": "--baseline simple-cil --set baseline.head=auto",
-    "trained": "--baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=gated --set "
-    "routing.expert=frozen",
+    "trained": "--baseline slca-plus-plus --set baseline.head=auto --set baseline.trained_tasks=1",
 }
 
 
@@ -35,11 +34,11 @@ def test_the_frozen_answer_reads_several_layers() -> None:
     assert resolved("--recommended")["backbone"]["layers"] == "auto"
     assert resolved("--recommended", "--set", "backbone.pool=token")["backbone"]["layers"] == 1
     assert resolved("--recommended", "--set", "backbone.layers=3")["backbone"]["layers"] == 3
-    assert resolved("--trained")["backbone"]["layers"] == 1
+    assert resolved("--trained")["backbone"]["layers"] == "auto"
 
 
 @pytest.mark.parametrize(
-    ("word", "option", "value"), [("recommended", "head", "lda"), ("trained", "head_carry", "affine")]
+    ("word", "option", "value"), [("recommended", "head", "lda"), ("trained", "trained_tasks", 2)]
 )
 def test_options_win_over_it(word: str, option: str, value: str) -> None:
     """One part can be changed, as in any comparison."""
@@ -70,9 +69,9 @@ def test_a_run_says_what_it_stands_for(word: str) -> None:
 
 
 def test_pages_recommend_it() -> None:
-    """The page of what to use has both words, that of the frozen answer and that of carries theirs."""
+    """The page of what to use has both words, that of the frozen answer its own."""
     docs = Path(__file__).resolve().parents[3] / "docs"
-    pages = {"use.md": MEANT, "frozen.md": ["recommended"], "carries.md": ["trained"]}
+    pages = {"use.md": MEANT, "frozen.md": ["recommended"]}
     for page, words in pages.items():
         text = (docs / page).read_text(encoding="utf-8")
         for word in words:

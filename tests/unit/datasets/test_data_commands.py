@@ -138,7 +138,7 @@ def test_check_finds_a_jpeg_damaged_in_its_middle(run, tmp_path):
     path.write_bytes(content[:half] + b"\xff\xc0" + content[half + 2 :])
     found = run("check", "folder", tmp_path / "any")
     assert found.exit_code == 2
-    assert f"images cannot be used, first '{path}': it cannot be decoded" in found.stderr
+    assert f"images cannot be used, first '{path}': it is damaged" in found.stderr
 
 
 def test_check_of_an_unknown_split_or_name(run, tmp_path):

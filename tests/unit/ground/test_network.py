@@ -12,8 +12,9 @@ import timm
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
+import lw2g
 from lw2g.errors import DataError
-from lw2g.ground.network import hub_fails, without_network
+from lw2g.ground.network import hub_fails, offline_by, without_network
 from lw2g.vit.timm_models import create_model
 
 NAME = "vit_tiny_patch16_224.augreg_in21k"
@@ -56,6 +57,19 @@ def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
         create_model(NAME, from_hub=True, image_size=None, seed=0)
     assert f"/timm/{NAME}/resolve/main/model.safetensors" in str(caught.value)
     assert "weights=FILE" in str(caught.value)
+
+
+def test_the_variable_that_keeps_lw2g_offline_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Whoever set it long ago learns that nobody asked the hub, and which variable to unset."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match="hub: HF_HUB_OFFLINE=1 keeps lw2g offline; unset it, or download "):
+        create_model(NAME, from_hub=True, image_size=None, seed=0)
+    with pytest.raises(DataError, match="not asked: HF_HUB_OFFLINE=1 keeps lw2g offline; unset it, and run"):
+        lw2g.load("hf://anna/pets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    assert offline_by() is None
 
 
 def test_what_is_cached_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.Monkey
         assert again.predict(images(), top_k=2) == model.predict(images(), top_k=2)
         assert (again.fills_up, again.batch_size) == (model.fills_up, model.batch_size)
         assert repr(again) == repr(model)
-        model.opener = None
+        model.home = None
         with pytest.raises(TypeError, match="lies in no folder"):
             pickle.dumps(model)
         assert copy.deepcopy(model).predict(images()) == model.predict(images())

@@ -57,7 +57,7 @@ def test_unusable_images_without_a_file_are_named_by_their_number(model):
     """Where nothing of what was given can be used, one line says which are meant, and shows no pixels."""
     bad = [torch.zeros(3, 5, 5), torch.zeros(1, 5, 5)]
     with pytest.raises(
-        DataError, match=r"^2 images cannot be used, first expected .*; also 'image 2'; replace"
+        DataError, match=r"^2 images cannot be used, first 'image 1': expected .*; also 'image 2'; replace"
     ):
         model.predict(bad, partial=True)
 
@@ -259,13 +259,35 @@ def test_entries_name_classes_and_probabilities(model, pixels):
     """What the command prints as JSON: the best class, the best few, and what was retrieved."""
     (entry,) = model.predict(pixels[0], top_k=2)
     answers = model.answer(pixels[0])
-    assert entry["path"] is None
+    assert (entry["name"], entry["path"]) == ("image 1", None)
     assert entry["class"] == model.classes[entry["class_index"]]
     assert [one["class_index"] for one in entry["top"]] == answers.top(2)[1][0].tolist()
     assert entry["probability"] == entry["top"][0]["probability"] == float(answers.probabilities.max())
     assert (entry["task"], entry["set"]) == (int(answers.tasks[0]), int(answers.sets[0]))
     with pytest.raises(ConfigError, match="top_k names at least one class, not 0; give 1 or more"):
         model.predict(pixels[0], top_k=0)
+
+
+def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
+    """Of an upload, whose own `read` is to be awaited, as it was sent; else the file's, or a number."""
+    for number in range(2):
+        Image.fromarray(pixels[number].permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
+
+    class Upload:
+        filename = "cat/tom.png"
+        file = BytesIO((tmp_path / "0.png").read_bytes())
+
+        async def read(self):
+            raise AssertionError
+
+    with Image.open(tmp_path / "1.png") as opened, (tmp_path / "0.png").open("rb") as file:
+        images = [Upload(), tmp_path, pixels[0], opened, file, b"no image"]
+        entries = model.predict(images, partial=True)
+    names = ["cat/tom.png", "0.png", "1.png", "image 4", "1.png", "0.png", "image 7"]
+    assert [entry["name"] for entry in entries] == names
+    assert [entry["path"] is None for entry in entries] == [True, False, False, True, True, True, True]
+    assert entries[0]["top"] == entries[1]["top"] == entries[5]["top"]
+    assert entries[6]["error"].startswith("'image 7': it is no image of the formats")
 
 
 def test_it_is_a_module_that_is_not_trained(model, pixels):

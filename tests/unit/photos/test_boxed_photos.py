@@ -179,7 +179,7 @@ def test_one_box_of_two_classes_is_refused_and_copies_count_once(place: Path, tm
     boxes.write_text("\n".join(rows))
     shown = called("start", images, tmp_path / "model", "--boxes", boxes, "--device", "cpu")
     assert shown.exit_code == 0, shown.output
-    assert "bars: 1 copy of other files, counted once" in shown.stderr
+    assert "1 copy of other images, counted once, in bars" in shown.stderr
     boxes.write_text("\n".join([*rows, "b.png,34,11,24,24,bars"]))
     shown = called("start", images, tmp_path / "other", "--boxes", boxes)
     assert shown.exit_code == 2

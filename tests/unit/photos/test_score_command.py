@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g_photos.photographs import score
-from lw2g_photos.step_words import few_notes, lowest_classes
+from lw2g.errors import ConfigError, DataError
+from lw2g_photos.class_folders import ClassImages
+from lw2g_photos.step_checks import warnings_of
+from lw2g_photos.step_words import lowest_classes
 
 
 def write_images(folder: Path, colour: tuple[int, int, int], count: int, seed: int) -> None:
@@ -46,12 +49,29 @@ def test_start_prints_a_total(model: tuple[Path, str]) -> None:
     assert [line.split() for line in table if line.split()[:1] == ["red"]] == [["red", "10", "2", "100"]]
 
 
-def test_notes_that_say_the_same_of_many_classes_are_one() -> None:
-    """A folder of a hundred classes of one image each ends with a line, and different notes are counted."""
-    same = [f"c{number}: not checked" for number in range(100)]
-    assert few_notes(same) == ["c0, c1, c2, c3, c4 and 95 more: not checked"]
-    notes = few_notes([f"cat: note {number}" for number in range(7)])
-    assert notes[3:] == ["cat: note 3", "3 more (--json prints all)"]
+def test_what_is_said_of_many_classes_is_one_line() -> None:
+    """Of a hundred classes a note names some, says how many it does not, and which command shows all."""
+    names = [f"c{number:02d}" for number in range(100)]
+    report = {
+        "classes": [{"class": name, "checked": 0} for name in names],
+        "twins": [{"class": name, "like": "x", "error": int(name[1:])} for name in names[:7]]
+        + [{"class": "x", "like": "c06", "error": 6}],
+        "losing": [{"class": "x", "loss": 12.3}, {"class": "y", "loss": 11.0}],
+    }
+    images = {name: ClassImages(paths=("a",), digests=("a",), copies=2) for name in names[:6]}
+    manifest = SimpleNamespace(
+        class_map=SimpleNamespace(target_names=("x", "y")), history=SimpleNamespace(names=("x", "c01"))
+    )
+    all_of = "which lw2g show MODEL --all prints"
+    assert list(warnings_of(report, images, manifest)) == [
+        f"not checked, as fewer than 5 images spare none: c00, c01, c02, c03, c04 and 95 more, {all_of}",
+        "a class of this name was forgotten, and it gets a new number: c01",
+        "12 copies of other images, counted once, in 6 classes",
+        "look alike, and more images of both may tell them apart: c06 and x (6 % confused), c05 and x (5 % "
+        "confused), c04 and x (4 % confused), c03 and x (3 % confused), c02 and x (2 % confused) and 2 more, "
+        + all_of,
+        "may lose images to the new classes: x 12 %, y 11 %",
+    ]
     found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
     assert lowest_classes([*found, ("d", None, [])]) == "lowest: c90 90 % (x), c91 91 % (x), c92 92 % (x)"
 
@@ -139,7 +159,7 @@ def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> N
         write_images(tmp_path / "photos" / name, (100 + seed, 100, 100), 25, seed)
         write_images(tmp_path / "more" / name, (100 + seed, 100, 100), 70, 10 + seed)
     opened, _ = lw2g.start(tmp_path / "photos", tmp_path / "model")
-    scored = score(tmp_path / "model", tmp_path / "more")
+    scored = lw2g.test(tmp_path / "model", tmp_path / "more")
     sure, right = [], []
     for name in ("one", "two", "three"):
         for entry in opened.predict(tmp_path / "more" / name):
@@ -166,3 +186,35 @@ def test_strangers_that_say_nothing_are_one_line(model: tuple[Path, str], tmp_pa
         assert done.exit_code == 2
         assert told in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
+    model: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Methods and functions share what the commands do; errors name arguments, and no option."""
+    folder = model[0]
+    write_images(tmp_path / "new" / "green", (30, 200, 30), 6, 4)
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
+    Image.new("RGB", (32, 32), (30, 30, 200)).save(tmp_path / "more" / "red" / "blue.png")
+    opened = lw2g.load(folder, device="cpu")
+    scored = opened.test(tmp_path / "more")
+    assert (scored["accuracy"], scored["classes"][0]["taken_for"]) == (75.0, [("blue", 1)])
+    assert scored == lw2g.test(opened, tmp_path / "more") == lw2g.test(folder, tmp_path / "more")
+    grown, _ = opened.learn(tmp_path / "new", out=tmp_path / "grown")
+    assert grown.test(tmp_path / "new")["accuracy"] == 100.0
+    less, report = grown.unlearn("green", out=tmp_path / "less")
+    assert (report["forgotten"], report["classes"]) == (["green"], ["blue", "red"])
+    assert (tmp_path / "less" / "model.safetensors").read_bytes() == (
+        folder / "model.safetensors"
+    ).read_bytes()
+    back, report = grown.unlearn(out=tmp_path / "back")
+    assert report["forgotten"] == ["green"]
+    assert repr(back).splitlines()[1] == repr(less).splitlines()[1] == "  2 classes: blue, red"
+    with pytest.raises(DataError, match="or give unknown classes as strangers=FOLDER"):
+        back.test(tmp_path / "new")
+    with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
+        grown.unlearn("gren")
+    with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
+        lw2g.unlearn(opened, "red")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got -1"):
+        opened.learn(tmp_path / "new", max_loss=-1)

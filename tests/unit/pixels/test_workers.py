@@ -100,6 +100,21 @@ def test_a_killed_worker_is_told_in_one_line(source, workers, when):
     assert len(images_of(decoder, ORDER)) == len(ORDER)
 
 
+def test_what_fails_beside_a_worker_reaches_whoever_asked(source, monkeypatch):
+    """The thread that talks to a process cannot take the GPU: the walk ends with that, and does not wait."""
+
+    def refused(device):
+        raise ValueError("no such GPU")
+
+    monkeypatch.setattr(torch.cuda, "set_device", refused)
+    opened = Workers(1, [source], torch.device("cuda"))
+    try:
+        with pytest.raises(ValueError, match="no such GPU"):
+            images_of(decoder_of(source, opened), ORDER)
+    finally:
+        opened.close()
+
+
 def open_files():
     return len(os.listdir("/proc/self/fd"))
 

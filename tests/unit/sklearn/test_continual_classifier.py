@@ -144,6 +144,10 @@ def test_it_is_cloned_searched_and_stored(digits):
     assert len(set(search.cv_results_["mean_test_score"])) == 4  # each of them was tried
     pipeline.fit(rows, numbers)
     expected = pipeline.predict_proba(others)
+    # what scorers ask for beside it
+    np.testing.assert_allclose(np.exp(pipeline.predict_log_proba(others)), expected)
+    order = pipeline.decision_function(others).argsort(1)
+    np.testing.assert_array_equal(pipeline.classes_[order[:, -1]], pipeline.predict(others))
     file = io.BytesIO()
     joblib.dump(pipeline, file)
     file.seek(0)

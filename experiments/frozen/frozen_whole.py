@@ -1,0 +1,172 @@
+"""Print the verdicts on all of CIFAR-100, by the hypotheses of this folder's README.
+
+python experiments/frozen/frozen_whole.py
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+
+import attrs
+from frozen_results import (
+    PLAN,
+    Difference,
+    Stream,
+    Trained,
+    apart,
+    between,
+    hits_by_order,
+    store,
+    streams,
+    trained,
+)
+
+WHOLE = "cifar-whole"
+ORDERS = 3
+"""The orders that a verdict asks for."""
+CLOSE = 1.0
+"""Points within which two ways of training on the first task are taken to end."""
+OF_THE_HALF = 2.2
+"""What training on the first task adds on the second half with 50 images a class (`cifar-second`)."""
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """What was expected of one difference.
+
+    Attributes:
+        key: Its name in the README.
+        text: What it claims.
+        left: A trained row.
+        right: A head of the cells, or another trained row.
+        holds: Whether a difference is as expected.
+    """
+
+    key: str
+    text: str
+    left: str
+    right: str
+    holds: Callable[[Difference], bool]
+
+
+CLAIMS = (
+    Claim(
+        key="w-i",
+        text="Training on the first task is above the frozen answer, with its interval.",
+        left="stopped-1",
+        right="auto",
+        holds=lambda own: own.low > 0,
+    ),
+    Claim(
+        key="w-ii",
+        text="It is above training on every task, with its interval.",
+        left="stopped-1",
+        right="recommended",
+        holds=lambda own: own.low > 0,
+    ),
+    Claim(
+        key="w-iii",
+        text=f"It ends within {CLOSE:.0f} point of adapting on that task (`ranpac-joined`), by the mean.",
+        left="stopped-1",
+        right="ranpac-joined",
+        holds=lambda own: abs(own.mean) <= CLOSE,
+    ),
+    Claim(
+        key="w-iv, lda",
+        text="Training on every task is above `lda` on the last class token, with its interval,",
+        left="recommended",
+        right="lda",
+        holds=lambda own: own.low > 0,
+    ),
+    Claim(
+        key="w-iv, frozen",
+        text="and below the frozen answer, with its interval.",
+        left="recommended",
+        right="auto",
+        holds=lambda own: own.high < 0,
+    ),
+    Claim(
+        key="w-v",
+        text="Twelve layers add to adapters of the first task: `ranpac-joined` is above `ranpac-adapted`, "
+        "which reads the last class token, with its interval.",
+        left="ranpac-joined",
+        right="ranpac-adapted",
+        holds=lambda own: own.low > 0,
+    ),
+    Claim(
+        key="w-vi",
+        text="With 500 images a class training on the first task adds no less than with 50 on `cifar-second` "
+        f"(+{OF_THE_HALF}), by the mean.",
+        left="stopped-1",
+        right="auto",
+        holds=lambda own: own.mean >= OF_THE_HALF,
+    ),
+)
+
+
+ROWS = {
+    "stopped-1": "trained on the first task, then `auto`",
+    "recommended": "trained on every task",
+    "ranpac-joined": "adapters of the first task, ridge on 12 layers",
+    "ranpac-adapted": "adapters of the first task, ridge on random units",
+}
+"""The trained rows, with what stands before them."""
+
+
+def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield the rows as a table in Markdown: right answers, what each has more than `auto`, and forwards."""
+    if WHOLE not in known:
+        return
+    stream = known[WHOLE]
+    yield "| | right answers | less `auto` | forwards |"
+    yield "| --- | ---: | ---: | ---: |"
+    yield f"| `lda` | {stream.accuracy('lda'):.1f} | {between(stream, 'lda', 'auto')} | 1 |"
+    yield f"| `auto` | {stream.accuracy('auto'):.1f} | - | 1 |"
+    for method, shown in ROWS.items():
+        apart_from = difference(known, runs, method, "auto")
+        if apart_from is None:
+            continue
+        own = runs[WHOLE, method].values()
+        right = 100 * statistics.fmean(run.hits(stream.cell(run.told.order)).mean() for run in own)
+        spent = statistics.fmean(run.told.forwards for run in own)
+        yield f"| {shown} | {right:.1f} | {apart_from}, n={apart_from.orders} | {spent:.1f} |"
+    yield ""
+
+
+def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield each claim with its verdict and the difference that it rests on."""
+    for claim in CLAIMS:
+        own = difference(known, runs, claim.left, claim.right)
+        told = f". {own}, n={own.orders}" if own is not None else ""
+        yield f"- **({claim.key})** {claim.text} **{verdict(claim, own)}**{told}"
+
+
+def verdict(claim: Claim, own: Difference | None) -> str:
+    """Return whether a claim holds; open while orders are missing."""
+    if own is None:
+        return "open"
+    found = "holds" if claim.holds(own) else "refuted"
+    if own.orders < ORDERS:
+        return f"open ({own.orders} of {ORDERS} orders); on these: {found}"
+    return found
+
+
+def difference(known: Mapping[str, Stream], runs: Trained, left: str, right: str) -> Difference | None:
+    """Return a trained row less a head or another trained row; None where either is missing."""
+    if WHOLE not in known or (WHOLE, left) not in runs:
+        return None
+    stream = known[WHOLE]
+    own = hits_by_order(stream, runs[WHOLE, left])
+    if right in PLAN["rows"]:
+        return apart(stream, own, right)
+    return apart(stream, own, hits_by_order(stream, runs.get((WHOLE, right), {})))
+
+
+def main() -> None:
+    """Print the verdicts."""
+    print("\n".join(lines(streams(), trained(store()))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""What another machine changes: rows that have a pack, computed again with the same seed, here on a GPU.
+
+    python experiments/frozen/machines.py --runs RUNS    # note where finished runs ended (machines.json)
+    python experiments/frozen/machines.py                # print the table
+
+Data, order, seed and bf16 of a row are those of its pack. What differs is the order in which products add up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from frozen_results import HERE, METHODS, Trained, store, trained
+
+from lw2g.disk.contents import read_record
+
+OUT = HERE / "machines.json"
+ROWS = {
+    "recommended": "training on every task",
+    "stopped-1": "training on the first task",
+    "ranpac-joined": "adapters of the first task, 12 layers",
+}
+"""The rows that ran twice, with what pages call them."""
+
+
+def note(folder: Path, runs: Trained) -> None:
+    """Write where runs ended whose row and order have a pack."""
+    found = []
+    for run in sorted(folder.glob("*/record.json")):
+        stream, order, method, _ = run.parent.name.split(".")
+        if method in METHODS and int(order) in runs.get((stream, method), {}):
+            faa = read_record(run.parent)["metrics"]["faa"]
+            found.append({"stream": stream, "order": int(order), "method": method, "faa": round(faa, 4)})
+    lines = ",\n".join(f" {json.dumps(one)}" for one in found)
+    OUT.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def table(runs: Trained) -> Iterator[str]:
+    """Yield how far the second machine ends from the first, a line a method."""
+    yield "| | runs | mean difference | mean of its size | greatest |"
+    yield "| --- | ---: | ---: | ---: | --- |"
+    known = json.loads(OUT.read_text(encoding="utf-8"))
+    for method, shown in ROWS.items():
+        rows = [row for row in known if row["method"] == method]
+        packs = [runs[row["stream"], method][row["order"]].told.faa for row in rows]
+        apart = np.array([row["faa"] for row in rows]) - np.array(packs)
+        far = int(np.abs(apart).argmax())
+        where = f"{apart[far]:+.1f} ({rows[far]['stream']}, order {rows[far]['order']})"
+        yield f"| {shown} | {len(rows)} | {apart.mean():+.1f} | {np.abs(apart).mean():.1f} | {where} |"
+
+
+def main() -> None:
+    """Note runs, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=Path, help="folder of finished runs")
+    arguments = parser.parse_args()
+    if arguments.runs:
+        note(arguments.runs, trained(store()))
+    else:
+        print("\n".join(table(trained(store()))))
+
+
+if __name__ == "__main__":
+    main()
