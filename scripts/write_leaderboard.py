@@ -43,8 +43,10 @@ then drawings. Bad results for us stand here, too. In the built site a click on 
 
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order.
-- Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
-  orders and test images (paired bootstrap). Rows stand by it: means of different orders do not compare.
+- Less frozen `lda`: the difference from the floor over the same orders, with a 95 % interval over orders and
+  test images ([paired bootstrap](howto/store.md#pairing-images)); over images alone where there is one order,
+  which says nothing of other orders and seeds. Rows stand by it: means of different orders do not compare.
+  No interval is corrected for the number of rows.
 - Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
   none did). Heads on frozen features shared their forwards, so only the floor has seconds.
 - Forwards: operations on training images, in forwards of the bare backbone for each; 1 reads features once.

@@ -189,7 +189,7 @@ def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[
     there = [name for name in _names(role) if name in known]
     gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
     sides = {name: side_of_zero(own.low, own.high) for name, own in gained.items()}
-    above, below = ([name for name, side in sides.items() if side == wanted] for wanted in (1, -1))
+    above, below = ([name for name, side in sides.items() if side == asked] for asked in (1, -1))
     return above, below
 
 
