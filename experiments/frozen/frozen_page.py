@@ -40,6 +40,7 @@ from frozen_results import (
     trained,
 )
 from frozen_verdicts import judged
+from stream_tables import side_of_zero
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 WORTH = "docs/worth.md"
@@ -187,8 +188,9 @@ def _sides(known: Streams, runs: Trained, method: str, role: str) -> tuple[list[
     """Return the streams of a role on which a row ends above `auto` with its interval, and below it."""
     there = [name for name in _names(role) if name in known]
     gained = {name: own for name in there if (own := _apart_from_auto(known[name], runs, method))}
-    above = [name for name, own in gained.items() if own.low > 0]
-    return above, [name for name, own in gained.items() if own.high < 0]
+    sides = {name: side_of_zero(own.low, own.high) for name, own in gained.items()}
+    above, below = ([name for name, side in sides.items() if side == asked] for asked in (1, -1))
+    return above, below
 
 
 def again(known: Streams, runs: Trained) -> Iterator[str]:
@@ -404,7 +406,7 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
             continue
         right = {way: _bits(found[f"{stream} {shape} {way}"]) for way in ("squash", "crop")}
         apart = right["crop"] - right["squash"]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         means = [f"{100 * own.mean():.1f}" for own in right.values()]
         yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
@@ -419,7 +421,7 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     for stream, own in found.items():
         right = {share: _bits(own[share]) for share in shares}
         apart = right[shares[-1]] - right[shares[0]]
-        low, high = interval([apart], shared=True)
+        low, high = interval([apart])
         shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
         yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
 

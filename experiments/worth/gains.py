@@ -38,12 +38,6 @@ STORE = ROOT / "experiments" / "store"
 PAGE, PICTURE = "docs/worth.md", "docs/worth.svg"
 BEGIN, END = "<!-- gains -->", "<!-- end of gains -->"
 
-AT_ONCE = ("lda", "cosine", "mahalanobis", "klda")
-"""Heads that learn all classes at once. Where all orders of a stream have the same classes and images, they
-end alike in each, since every class has as many test images: one run stands for all."""
-ORDERS = 5
-"""Orders of such streams."""
-
 
 @attrs.frozen(kw_only=True)
 class Gain:
@@ -76,11 +70,6 @@ def ends_of(plan: Mapping[str, Any], runs: Sequence[StreamRun]) -> Ends:
         for run in runs:
             if run.size == plan["size"] and run.method == method and run.stream in plan["streams"]:
                 found.setdefault((run.stream, name), {})[run.order] = run.answers
-    facts = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
-    for (stream, name), by_order in found.items():
-        if name in AT_ONCE and len(facts[stream]["sha256"]) == 1:
-            known = next(iter(by_order.values()))
-            by_order.update({order: known for order in range(ORDERS) if order not in by_order})
     return found
 
 

@@ -174,7 +174,9 @@ def _with_differences(
         gap = gaps.get(row.label)
         if gap is not None:
             content = f"{gap.mean:+z.1f}"
-            if gap.low is not None and gap.high is not None:
+            if gap.mean == gap.low == gap.high == 0:
+                content = "the same"
+            elif gap.low is not None and gap.high is not None:
                 interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
     return made
