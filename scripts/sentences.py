@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stream_tables import FLOOR, Line, StreamRun, lines_of, with_interval
+from stream_tables import FLOOR, Line, StreamRun, lines_of, side_of_zero, with_interval
 
 FIELD = re.compile(r"\{([\w.-]+)/([\w-]+)/([\w-]+)\}")
 PARTS = re.compile(r"\n\s*\n|\n(?=- )")
@@ -71,6 +71,10 @@ def _named(lines: Iterable[Line]) -> str:
     return ", ".join(f"`{line.stream}`" for line in lines) or "none"
 
 
+def _on_side(side: int, lines: Sequence[Line]) -> str:
+    return _named(line for line in lines if side_of_zero(_less(line).low, _less(line).high) == side)
+
+
 ACROSS: Mapping[str, Callable[[Sequence[Line]], str]] = {
     "forwards": _forwards,
     "times": _times,
@@ -78,9 +82,9 @@ ACROSS: Mapping[str, Callable[[Sequence[Line]], str]] = {
     "most": partial(_extreme, max),
     "orders": _orders,
     "streams": lambda lines: str(len(lines)),
-    "above": lambda lines: _named(line for line in lines if _less(line).low > 0),
-    "below": lambda lines: _named(line for line in lines if _less(line).high < 0),
-    "undecided": lambda lines: _named(line for line in lines if _less(line).low <= 0 <= _less(line).high),
+    "above": partial(_on_side, 1),
+    "below": partial(_on_side, -1),
+    "undecided": partial(_on_side, 0),
 }
 """What a field may ask of a method over report streams: the least and the greatest forwards for each training
 image, their mean as a whole number, the least and the greatest difference from the floor, the orders, how

@@ -11,7 +11,7 @@ import json
 import re
 import statistics
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import attrs
 import numpy as np
 
 from lw2g.disk.protocol import sha_of_labels
+from lw2g.errors import counted
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.right_answers import RightAnswers, right_answers
@@ -108,10 +109,12 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
 
     Raises:
         ValueError: ``streams.toml`` does not have the stream, or the test images of a run that learned all
-            classes at once are not those of the stream, or two packs are of one method and order.
+            classes at once are not those of the stream, or two packs are of one method and order, or call
+            two images by one name.
     """
     known = _streams()
     bare = _bare_operations(stored)
+    hashes: dict[Hashable, str] = {}
     runs = []
     for pack, reported in stored.runs:
         named = OF_A_STREAM.fullmatch(protocol_of(reported))
@@ -122,6 +125,7 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
         record = pack.record
         storage = record["storage"]
         answers = _answers(store, named, pack)
+        _require_same_images(hashes, pack, answers)
         runs.append(
             StreamRun(
                 path=pack.path,
@@ -140,6 +144,17 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
         )
     _require_one_a_cell(runs)
     return runs
+
+
+def _require_same_images(hashes: dict[Hashable, str], pack: Pack, answers: RightAnswers) -> None:
+    """Refuse a pack whose images are other ones than go by the same names in packs before it; note its own.
+
+    Raises:
+        ValueError: The first such image. Packs from before hashes of images say nothing.
+    """
+    for image, own in zip(answers.images, pack.record.get("image_hashes") or (), strict=False):
+        if hashes.setdefault(image, own) != own:
+            raise ValueError(f"{pack.path}: its image {image} is another one than in other packs")
 
 
 def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
@@ -216,6 +231,7 @@ def _method(pack: Pack) -> str:
     return "_".join(parts)
 
 
+@lru_cache(maxsize=1)
 def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
@@ -293,19 +309,35 @@ class Line:
         if self.method == FLOOR:
             return None
         ours, theirs = ({run.order: run.answers for run in runs} for runs in (self.runs, self.floor))
+        if self.floor and len(_streams()[self.stream]["sha256"]) == 1:
+            # every order has the same images of the same classes, and the floor sees no order
+            known = self.floor[0].answers
+            theirs = {order: in_order_of(known, answers) for order, answers in ours.items()} | theirs
         return over_orders_and_images(ours, theirs)
 
 
+def in_order_of(known: RightAnswers, other: RightAnswers) -> RightAnswers:
+    """Return answers that are alike in every order, with the places of images and their shares in another."""
+    right = dict(zip(known.images, known.right.tolist(), strict=True))
+    return attrs.evolve(other, right=np.array([right[image] for image in other.images]))
+
+
 def _difference(line: Line) -> str:
+    """Return how far a line is above the floor, and over how many orders where it has more."""
     apart = line.less_the_floor
     if apart is None:
         return "-"
-    return with_interval(apart)
+    return with_interval(apart) + ("" if apart.n == len(line.runs) else f" ({counted(apart.n, 'order')})")
 
 
 def with_interval(apart: Difference) -> str:
     """Return a difference and its interval, as all pages print them."""
     return f"{apart.mean:+z.1f} [{apart.low:+z.1f}, {apart.high:+z.1f}]"
+
+
+def side_of_zero(low: float, high: float) -> int:
+    """Return 1 for an interval above 0 as pages print it, -1 for one below 0, and 0 for one that holds it."""
+    return (round(low, 1) > 0) - (round(high, 1) < 0)
 
 
 def _orders(line: Line) -> str:
@@ -389,7 +421,8 @@ def matrix(lines: Sequence[Line], methods: Sequence[str]) -> Iterator[str]:
     streams = list(dict.fromkeys(line.stream for line in lines))
     by_place = {(line.method, line.stream): line for line in lines}
     most = {each: max(len(line.runs) for line in lines if line.stream == each) for each in streams}
-    yield f"| | {' | '.join(f'{each} ({most[each]} orders)' for each in streams)} |"
+    heads = [f"{each} ({counted(most[each], 'order')})" for each in streams]
+    yield f"| | {' | '.join(heads)} |"
     yield f"| --- |{' ---: |' * len(streams)}"
     known = {line.method for line in lines}
     for method in (each for each in methods if each in known):
@@ -405,8 +438,7 @@ def _from_the_floor(line: Line, most: int) -> str:
     apart = line.less_the_floor
     if apart is None:
         return f"{line.faa:.1f}"
-    few = "" if apart.n == most else f" ({apart.n} order{'s' * (apart.n > 1)})"
-    return with_interval(apart) + few
+    return with_interval(apart) + ("" if apart.n == most else f" ({counted(apart.n, 'order')})")
 
 
 def _rank(method: str) -> tuple[int, str]:
@@ -417,6 +449,23 @@ def _rank(method: str) -> tuple[int, str]:
 def _runs(runs: Iterable[StreamRun], stream: str, method: str) -> list[StreamRun]:
     found = [run for run in runs if (run.stream, run.method) == (stream, method)]
     return sorted(found, key=lambda run: run.order)
+
+
+def packs_behind(line: Line, root: Path) -> Iterator[str]:
+    """Yield the pack of each order of a line, then its difference from the floor and what that is over."""
+    row = f"{line.stream}, {line.runs[0].size} px, {LABELS.get(line.method, line.method)}"
+    for run in line.runs:
+        once = ""
+        if abs(run.faa - run.told) > 0.005:
+            once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
+        yield f"{row}, order {run.order}: FAA {run.faa:.2f}{once}, {run.path.relative_to(root)}"
+    apart = line.less_the_floor
+    if apart is not None:
+        images = len({image for run in line.runs for image in run.answers.images})
+        over = f"{counted(apart.n, 'order')} and {images:,} test images"
+        if apart.n == 1:
+            over = f"{len(line.runs[0].answers.images):,} test images of one order"
+        yield f"{row}, less `lda`: {with_interval(apart)} over {over}"
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:

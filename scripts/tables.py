@@ -2,7 +2,7 @@
 
     python scripts/tables.py                    # write all
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
-    python scripts/tables.py --packs growth-224 # the packs behind a table, to be examined by `lw2g verify`
+    python scripts/tables.py --packs growth-224 # the packs behind a table, each difference with its interval
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
@@ -28,7 +28,7 @@ import prose
 import write_leaderboard
 from seed_tables import seeds_of
 from sentences import sentence
-from stream_tables import LABELS, Line, StreamRun, lines_of, matrix, runs_of
+from stream_tables import Line, StreamRun, lines_of, matrix, packs_behind, runs_of
 
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_store.stored import Stored, stored_runs
@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--packs",
         metavar="TABLE",
         choices=[*streams_tables(), "leaderboard"],
-        help="name the packs behind a table",
+        help="name the packs behind a table, and print each difference with its interval",
     )
     given = parser.parse_args(arguments)
     stored = stored_runs(STORE, load_catalogue())
@@ -216,13 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = runs_of(STORE, stored)
         table = facts().get(given.packs)
         for line in write_leaderboard.every_line(runs) if table is None else table_lines(table, runs):
-            named = LABELS.get(line.method, line.method)
-            for run in line.runs:
-                once = ""
-                if abs(run.faa - run.told) > 0.005:
-                    once = f" by the stream's tasks, {run.told:.2f} as the pack's one task"
-                place = run.path.relative_to(ROOT)
-                print(f"{line.stream}, {named}, order {run.order}: FAA {run.faa:.2f}{once}, {place}")
+            print("\n".join(packs_behind(line, ROOT)))
         return 0
     if given.check:
         wrong = list(differing(stored))

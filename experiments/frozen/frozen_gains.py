@@ -72,7 +72,7 @@ def few(runs: Trained) -> dict[tuple[str, int], Difference]:
     """Return the trained row less `auto` on each set and number of images that has a run, of draw 0."""
     found = {}
     for key, part in pairs(runs).items():
-        low, high = interval([part], shared=True)
+        low, high = interval([part])
         mean = 100 * float(part.mean())
         found[key] = Difference(mean=mean, low=low, high=high, orders=1, images=len(part))
     return found

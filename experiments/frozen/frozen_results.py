@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from stream_tables import StreamRun, runs_of  # noqa: E402
+from stream_tables import StreamRun, classes_of, runs_of  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.results.bootstrap import over_gaps  # noqa: E402
 from lw2g_store.stored import Stored, stored_runs  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
@@ -98,6 +101,20 @@ class Stream:
     def cell(self, order: int) -> Cell:
         """Return the cell that an order belongs to."""
         return self.cells[order] if order in self.cells else self.cells[None]
+
+    def images(self, order: int | None) -> Sequence[Hashable]:
+        """Return what names the test images of an order in every order that has them."""
+        if order not in self.cells or order is None:  # one cell for all orders, whose images have one place
+            return range(len(self.cells[None].values["labels"]))
+        cell = self.cells[order]
+        of_label = dict(zip(cell.classes(order).tolist(), classes_of(self.name, order), strict=True))
+        met: Counter[str] = Counter()
+        names = []
+        for label in cell.values["labels"].tolist():
+            own = of_label[label]
+            names.append((own, met[own]))
+            met[own] += 1
+        return names
 
     @property
     def every(self) -> list[Cell]:
@@ -228,39 +245,33 @@ class Difference:
         return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
 
 
-def interval(parts: Sequence[Hits], *, shared: bool) -> tuple[float, float]:
+def interval(
+    parts: Sequence[Hits], images: Sequence[Sequence[Hashable]] | None = None
+) -> tuple[float, float]:
     """Return the bootstrap interval of the mean of differences over orders and images, in points.
 
     Args:
         parts: Differences of test images, one array an order.
-        shared: Whether all orders have the same images: then these are drawn once for all.
+        images: What names the images of each order; None where all orders have the same ones in the same
+            places.
     """
-    draw = np.random.default_rng(0)
-    draws = PLAN["draws"]
-    count = len(parts)
-    ways = draw.multinomial(count, np.full(count, 1 / count), size=draws) / count
-    if shared:
-        # images that differ alike in every order are drawn alike
-        kinds, counts = np.unique(np.stack(parts), axis=1, return_counts=True)
-        images = int(counts.sum())
-        weights = draw.multinomial(images, counts / images, size=draws) / images
-        means = ((ways @ kinds) * weights).sum(1)
-    else:
-        means = np.zeros(draws)
-        for number, part in enumerate(parts):
-            images = len(part)
-            # the mean of images that are drawn anew; differences are -1, 0 or 1
-            values, counts = np.unique(part, return_counts=True)
-            drawn = draw.multinomial(images, counts / images, size=draws) @ values / images
-            means += ways[:, number] * drawn
-    low, high = np.quantile((100 * means).round(9), [0.025, 0.975])  # machines add up in different orders
-    return float(low), float(high)
+    if images is None:
+        images = [range(len(parts[0]))] * len(parts)
+    places = {image: place for place, image in enumerate(dict.fromkeys(chain.from_iterable(images)))}
+    gaps = np.zeros((len(parts), len(places)))
+    shares = np.zeros_like(gaps)
+    for order, (part, names) in enumerate(zip(parts, images, strict=True)):
+        own = [places[name] for name in names]
+        gaps[order, own] = part / len(part)
+        shares[order, own] = 1 / len(part)
+    low, high, _ = over_gaps(gaps, shares)
+    return low, high
 
 
 def between(stream: Stream, left: str, right: str) -> Difference:
     """Return the difference of two heads."""
     parts = [cell.hits(left) - cell.hits(right) for cell in stream.every]
-    low, high = interval(parts, shared=False)
+    low, high = interval(parts, [stream.images(order) for order in stream.cells])
     return Difference(
         mean=100 * float(np.concatenate(parts).mean()), low=low, high=high, orders=0, images=len(parts[0])
     )
@@ -271,21 +282,21 @@ def apart(stream: Stream, left: Mapping[int, Hits], right: str | Mapping[int, Hi
 
     None where there is no common order.
     """
-    parts = []
+    parts = {}
     for order, hits in sorted(left.items()):
         if isinstance(right, str):
-            parts.append(hits - stream.cell(order).hits(right))
+            parts[order] = hits - stream.cell(order).hits(right)
         elif order in right:
-            parts.append(hits - right[order])
+            parts[order] = hits - right[order]
     if not parts:
         return None
-    low, high = interval(parts, shared=None in stream.cells)
+    low, high = interval(list(parts.values()), [stream.images(order) for order in parts])
     return Difference(
-        mean=100 * float(np.concatenate(parts).mean()),
+        mean=100 * float(np.concatenate(list(parts.values())).mean()),
         low=low,
         high=high,
         orders=len(parts),
-        images=len(parts[0]),
+        images=len(next(iter(parts.values()))),
     )
 
 

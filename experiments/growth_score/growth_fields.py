@@ -19,6 +19,7 @@ from typing import Any
 from score_pages import CELLS, PLAN, TAPS, images_seen
 from score_results import Cross, Run, chosen, crosses, joins, less, runs_of, z_of_second
 from score_verdicts import PACS, READING, judged
+from stream_tables import with_interval
 
 from lw2g_store.stored import Stored
 
@@ -83,7 +84,7 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
         for than in ("always", "one"):
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
-                yield (name, stream, f"less-{than}"), str(apart)
+                yield (name, stream, f"less-{than}"), with_interval(apart)
 
 
 def seconds(own: Mapping[int, Run]) -> float:

@@ -22,7 +22,6 @@ sys.path.insert(0, str(HERE))
 from score_results import (  # noqa: E402
     OPTIONS,
     Cross,
-    Mean,
     Run,
     chosen,
     crosses,
@@ -34,10 +33,12 @@ from score_results import (  # noqa: E402
     z_of_second,
 )
 from score_verdicts import PACS, READING, judged  # noqa: E402
+from stream_tables import with_interval  # noqa: E402
 
 from lw2g.disk.contents import read_record  # noqa: E402
 from lw2g.errors import ConfigError  # noqa: E402
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
+from lw2g.results.summaries import Difference  # noqa: E402
 from lw2g_store.layout import add_protocol, protocol_of  # noqa: E402
 from lw2g_store.stored import Stored, stored_runs  # noqa: E402
 from lw2g_store.submit import submit  # noqa: E402
@@ -156,7 +157,7 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             faa = statistics.fmean(run.faa for run in own.values())
             cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}"]
             apart = None if row == "always" else less(own, always)
-            cells.append("-" if apart is None else str(apart))
+            cells.append(_apart(apart))
             if row == "lda":
                 yield *cells, "-", "-", "-", "-"
                 continue
@@ -215,8 +216,8 @@ def _with_deviation(values: Sequence[float]) -> str:
     return f"{mean} ({statistics.stdev(values):.1f})" if len(values) > 1 else mean
 
 
-def _apart(difference: Mean | None) -> str:
-    return "-" if difference is None else str(difference)
+def _apart(difference: Difference | None) -> str:
+    return "-" if difference is None else with_interval(difference)
 
 
 def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
@@ -233,7 +234,7 @@ def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence
                 continue
             tasks = sum(len(run.record["task_to_set"]) for run in own.values())
             share = f"{100 * sum(run.sets for run in own.values()) / tasks:.0f} %, " if row != "lda" else ""
-            cells.append(f"{share}{apart}")
+            cells.append(f"{share}{with_interval(apart)}")
         if set(cells) != {"-"}:
             yield words, *cells
 
@@ -247,8 +248,7 @@ def options(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
             if own:
                 apart = None if value == values[0] else less(own, usual)
                 faa = statistics.fmean(run.faa for run in own.values())
-                said = "-" if apart is None else str(apart)
-                yield f"`{name}`, `{OPTIONS[name]}={value}`", str(len(own)), f"{faa:.1f}", said
+                yield f"`{name}`, `{OPTIONS[name]}={value}`", str(len(own)), f"{faa:.1f}", _apart(apart)
 
 
 def verdict_rows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from stream_tables import classes_of as class_names
+
+from lw2g.results.bootstrap import over_orders_and_images
+from lw2g.results.right_answers import RightAnswers, right_answers
+from lw2g.results.summaries import Difference
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored
 
@@ -20,7 +28,6 @@ Numbers = NDArray[np.float64]
 
 OF_THE_STUDY = re.compile(r".*/growth-score\.(?P<stream>[a-z-]+)\.(?P<order>\d+)@\d+")
 """The protocols of the study's packs: a pack has no names of classes or folders."""
-RESAMPLES = 2000
 METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapters"}
 """What stands for a method in words: the kind of its sets."""
 OPTIONS = {"sema": "router", "ewc": "fisher"}
@@ -159,16 +166,14 @@ class Run:
         order: The order of the stream; of sketches and photographs the seed.
         row: The policy, and what else tells rows apart.
         record: Its record.
-        right: Whether each test image is answered right in the end.
-        weights: The weight of each in the final average accuracy.
+        answers: Which test images are answered right in the end, named alike in every order.
     """
 
     stream: str
     order: int
     row: str
     record: Mapping[str, Any]
-    right: Numbers
-    weights: Numbers
+    answers: RightAnswers
 
     @property
     def faa(self) -> float:
@@ -195,28 +200,26 @@ def runs_of(stored: Stored) -> list[Run]:
         named = reported.given and OF_THE_STUDY.fullmatch(reported.given.protocol)
         if not named:
             continue
-        right, weights = _answers(pack)
+        stream, order = named["stream"], int(named["order"])
         found.append(
             Run(
-                stream=named["stream"],
-                order=int(named["order"]),
+                stream=stream,
+                order=order,
                 row=_row(pack.record),
                 record=pack.record,
-                right=right,
-                weights=weights,
+                answers=_answers(pack, stream, order),
             )
         )
     return found
 
 
-def _answers(pack: Pack) -> tuple[Numbers, Numbers]:
-    """Return which test images are answered right in the end, and the weight of each in FAA."""
+def _answers(pack: Pack, stream: str, order: int) -> RightAnswers:
+    """Return which test images are answered right in the end."""
     last = pack.evaluations[-1]
-    true = last["true"]
-    task_of = {own: task for task, classes in enumerate(pack.record["task_classes"]) for own in classes}
-    tasks = np.array([task_of[own] for own in true.tolist()])
-    sizes = np.bincount(tasks)
-    return (last["predicted"] == true).astype(float), 1 / (len(sizes) * sizes[tasks])
+    # folders are numbered as tasks bring them, and say nothing of what class each is
+    is_folder = pack.record["config"]["benchmark"]["name"] == "folder"
+    names = class_names(stream, order) if is_folder else pack.record["class_order"]
+    return right_answers(last, names, last["task"].astype(np.int64))
 
 
 def protocol_name(record: Mapping[str, Any]) -> str:
@@ -245,26 +248,10 @@ def chosen(runs: Sequence[Run], stream: str, row: str) -> dict[int, Run]:
     return {run.order: run for run in runs if (run.stream, run.row) == (stream, row)}
 
 
-def less(ours: Mapping[Any, Run], theirs: Mapping[Any, Run]) -> Mean | None:
-    """Return the mean difference in FAA over the orders of both, in points; None without any.
-
-    Its interval is a bootstrap over orders, and over the test images of each order, paired.
-    """
-    both = [order for order in ours if order in theirs]
-    if not both:
-        return None
-    gaps = [
-        100 * ours[order].weights * (ours[order].right - theirs[order].right) * len(ours[order].right)
-        for order in both
-    ]
-    draw = np.random.default_rng(0)
-    # the mean of an order's images, drawn again, as many times as orders are
-    means = np.stack([gap[draw.integers(0, len(gap), (RESAMPLES, len(gap)))].mean(axis=1) for gap in gaps])
-    picked = draw.integers(0, len(both), (RESAMPLES, len(both)))
-    drawn = np.take_along_axis(means.T, picked, axis=1).mean(axis=1)
-    low, high = np.quantile(drawn.round(9), [0.025, 0.975])  # machines add up in different orders
-    mean = statistics.fmean(ours[order].faa - theirs[order].faa for order in both)
-    return Mean(mean=mean, half=float(high - low) / 2)
+def less(ours: Mapping[Any, Run], theirs: Mapping[Any, Run]) -> Difference | None:
+    """Return the mean difference in FAA over the orders of both, in points; None without any."""
+    left, right = ({order: run.answers for order, run in own.items()} for own in (ours, theirs))
+    return over_orders_and_images(left, right)
 
 
 def images_seen(record: Mapping[str, Any], policy: str) -> float:

@@ -11,6 +11,9 @@ from typing import Any
 
 import attrs
 from score_results import METHODS, Cross, Mean, Run, chosen, joins, less
+from stream_tables import with_interval
+
+from lw2g.results.summaries import Difference
 
 READING = "all|0.95"
 """Tokens and energy of all criteria on cross tables."""
@@ -204,7 +207,7 @@ def fewer_sets(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[R
 
 def _differences(
     than: str, plan: Mapping[str, Any], runs: Sequence[Run]
-) -> tuple[dict[str, Mean], dict[str, set[int]]]:
+) -> tuple[dict[str, Difference], dict[str, set[int]]]:
     values, parts = {}, {}
     for stream in plan["streams"]:
         own, other = chosen(runs, stream, "keep"), chosen(runs, stream, than)
@@ -219,7 +222,7 @@ def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Ru
     """Judge whether ``keep`` ends no lower than another rule by a margin, on each stream."""
     values, parts = _differences(one["than"], plan, runs)
     held = [value.mean >= one["least"] for value in values.values()]
-    told = ", ".join(f"{name} {value}" for name, value in values.items())
+    told = ", ".join(f"{name} {with_interval(value)}" for name, value in values.items())
     return _complete(_all(held), parts, plan["orders"]), told
 
 
@@ -233,9 +236,9 @@ def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -
             continue
         # less the better one is the smaller difference
         value = min((values[stream] for values, _ in both), key=lambda apart: apart.mean)
-        told.append(f"{stream} {value}")
+        told.append(f"{stream} {with_interval(value)}")
         means.append(value.mean)
-        clear.append(value.mean - value.half > 0)
+        clear.append(value.low is not None and value.low > 0)
     verdict = "undecided"
     if means and all(mean > 0 for mean in means) and any(clear):
         verdict = "holds"

@@ -247,6 +247,7 @@ class Record:
     precision: dict[str, str] = attrs.field(factory=dict)
     sources: list[_Source] = attrs.field(factory=list)
     shared_images: _Shared | None = None
+    image_hashes: list[str] | None = None
     origin: _Forked | None = None
     feature_drift: Rows | None = None
     stale_classes: _Stale = _Stale()

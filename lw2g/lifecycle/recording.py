@@ -25,6 +25,7 @@ from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.named_deviations import list_deviations
 from lw2g.maths.metrics import adjusted_rand_index
 from lw2g.model.frozen_expert import expert_of
+from lw2g.pixels.shared import short_hashes
 from lw2g.runtime.engine import environment
 from lw2g.vit.products import products_of
 
@@ -61,6 +62,7 @@ def build_record(
         "fingerprints": fingerprints(session),
         "sources": _sources(data),
         "shared_images": None if data.shared is None else data.shared.as_mapping(),
+        "image_hashes": short_hashes([task.test for task in stream.tasks]),
         "origin": ledger.origin,
         # results compare where this is the same
         "backbone": attrs.asdict(parts.backbone.fingerprint),

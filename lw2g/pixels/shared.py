@@ -19,9 +19,17 @@ import numpy as np
 from lw2g.errors import DataError, counted
 from lw2g.interfaces.stream import Contents, TaskData, TaskStream
 
-__all__ = ["SharedImages", "all_contents", "notes_on", "require_unseen_images", "shared_images"]
+__all__ = [
+    "SharedImages",
+    "all_contents",
+    "notes_on",
+    "require_unseen_images",
+    "shared_images",
+    "short_hashes",
+]
 
 _NAMED = 5
+_DIGITS = 8
 
 
 @attrs.frozen(kw_only=True)
@@ -129,6 +137,18 @@ def all_contents(parts: Sequence[TaskData]) -> Contents | None:
             return None
         contents.append(part.contents)
     return np.concatenate(contents)
+
+
+def short_hashes(parts: Sequence[TaskData]) -> list[str] | None:
+    """Return eight hexadecimal digits of the hash of each image of some tasks, in their order.
+
+    They tell an image again where another run has it in another place. None where the benchmark has none.
+    """
+    contents = all_contents(parts)
+    if contents is None:
+        return None
+    digits = contents.tobytes().hex()
+    return [digits[start : start + _DIGITS] for start in range(0, len(digits), 2 * contents.itemsize)]
 
 
 def _id_at(parts: Sequence[TaskData], place: int) -> str:

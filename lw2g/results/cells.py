@@ -49,7 +49,7 @@ class Cell:
 
 _DIFFERENCES = (
     "differences: mean [95 % interval]; of FAA over class orders and test images (paired bootstrap), "
-    "p corrected for the number of rows (Holm); of others t over the pairs, none for a single pair"
+    "p corrected for the number of rows (Holm); of others t over the pairs, none where these are alike"
 )
 _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
@@ -245,11 +245,14 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
     """Return the cell of a mean difference with its interval."""
     if gap is None:
         return Cell(value="-")
+    if gap.mean == gap.low == gap.high == 0:  # nothing that is drawn again differs
+        return Cell(value="the same")
     note = ""
     if gap.low is not None and gap.high is not None:
         note = f" [{_number(gap.low, column.digits, '+')}, {_number(gap.high, column.digits, '+')}]"
     if gap.p is not None:
-        note += f", p={gap.p:.3f}"
+        # draws tell no smaller one, and no p value is zero
+        note += ", p<0.001" if gap.p < 0.001 else f", p={gap.p:.3f}"
     return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
 
 

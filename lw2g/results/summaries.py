@@ -51,7 +51,7 @@ class Difference:
 
     Attributes:
         mean: The mean.
-        low: The lower end of its 95 % interval; None where there is none, as for a single pair of times.
+        low: The lower end of its 95 % interval; None where there is none, as for pairs that are alike.
         high: The upper end.
         n: Number of pairs.
         p: The two-sided p value of no difference; None where none was computed.
@@ -67,6 +67,9 @@ class Difference:
 def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
     """Return the mean of ``ours - theirs`` over common keys, with its t interval; None if no pair has values.
 
+    There is no interval of a single pair, and none of pairs that are alike: runs that do not see what tells
+    the pairs apart say nothing of how far others would spread.
+
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, low=None, high=None, n=1, p=None)
     """
@@ -78,8 +81,8 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     if not gaps:
         return None
     mean = statistics.fmean(gaps)
-    if len(gaps) == 1:
-        return Difference(mean=mean, n=1)
+    if len(set(gaps)) == 1:
+        return Difference(mean=mean, n=len(gaps))
     from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 
     quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))

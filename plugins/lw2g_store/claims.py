@@ -18,7 +18,7 @@ from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.disk.contents import Record
 from lw2g.disk.protocol import protocol_ids
-from lw2g.errors import DataError, shown
+from lw2g.errors import DataError, counted, shown
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.kinds import SECTIONS
@@ -33,6 +33,7 @@ __all__ = [
     "require_agreement",
     "require_costs",
     "require_findings",
+    "require_images",
     "require_known_keys",
     "require_plain_options",
     "require_plain_texts",
@@ -65,6 +66,8 @@ _FILE = re.compile(rf"samples(-\d+)?\.json|{re.escape(CONFIG)}|{re.escape(PREDIC
 _OPTION = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 _MARKUP = frozenset("<>`|*\\&")
 _STRANGE = "markup or control characters, or more than 1,000 letters"
+_HASH = re.compile(r"[0-9a-f]{8}")
+"""Of a test image."""
 _LEVELS = 5
 _OPTIONS = 2_000
 _LETTERS = 1_000
@@ -277,6 +280,23 @@ def require_findings(record: Mapping[str, Any]) -> None:
         if not fits or min(numbers) < 0 or len(held) < len(motion["held"]) or not held <= set(range(classes)):
             raise DataError(f"{RECORD!r}: findings.motions has one of task {shown(task)} that cannot be")
         seen.add(task)
+
+
+def require_images(record: Mapping[str, Any], evaluations: Sequence[Columns]) -> None:
+    """Refuse hashes of test images that are not one for each, of the digits that lw2g writes.
+
+    Raises:
+        DataError: They are not. Older records have none.
+    """
+    hashes = record.get("image_hashes")
+    if hashes is None:
+        return
+    tested = len(evaluations[-1]["true"])
+    if len(hashes) != tested:
+        raise DataError(f"{RECORD!r}: {len(hashes)} image_hashes of {counted(tested, 'test image')}")
+    for own in hashes:
+        if not _HASH.fullmatch(own):
+            raise DataError(f"{RECORD!r}: image_hashes has {shown(own)[:60]}, no eight hexadecimal digits")
 
 
 def require_stream(record: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ from lw2g_store.claims import (
     require_agreement,
     require_costs,
     require_findings,
+    require_images,
     require_known_keys,
     require_plain_options,
     require_plain_texts,
@@ -242,6 +243,7 @@ def examine(
         "protocol": lambda: _require_protocol(read["record"], read["evaluations"], protocol),
         "agreement": lambda: require_agreement(read["record"], read["submission"], protocol),
         "classes": lambda: require_possible(read["evaluations"], read["record"]),
+        "images": lambda: require_images(read["record"], read["evaluations"]),
     }
     verdicts = []
     for what, step in steps.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import io
 import json
 import re
@@ -235,6 +235,21 @@ def test_report_streams_share_no_image_with_development_but_where_it_is_said(scr
         classes = known[name].get("classes", known[name]["tasks"] * known[name]["increment"])
         assert all(len(order) == classes for order in streams[name])
         assert all(len(set(order)) == len(order) for order in streams[name])
+
+
+def test_sketches_and_photographs_in_turn_are_told_class_by_class(images):
+    """`stream_classes.json` has the classes of each seed as the study of growth lays them out."""
+    place = ROOT / "experiments" / "growth_score" / "lay_out.py"
+    found = importlib.util.spec_from_file_location("lay_out_of_growth", place)
+    lay_out = importlib.util.module_from_spec(found)
+    found.loader.exec_module(lay_out)
+    (images / "images").symlink_to(images)
+    lay_out.lay_out_pacs(images)
+    told = json.loads((ROOT / "experiments" / "stream_classes.json").read_text())
+    for first in ("sketch", "photo"):
+        for seed, classes in enumerate(told[f"{first}-first"]):
+            laid = sorted((images / "pacs-turns" / first / str(seed) / "test").iterdir())
+            assert [f"pacs_128/{path.resolve().name[:3]}" for path in laid] == classes.split()
 
 
 def test_kinds_take_turns_in_all_six_orders(script, images):

@@ -80,13 +80,30 @@ def test_an_interval_is_over_images_and_over_orders(script):
     results = script("frozen_results")
     better = np.repeat([1.0, 0.0], [20, 80])
     worse = -better
-    for shared in (True, False):
-        low, high = results.interval([better, better], shared=shared)
+    for images in (None, [range(100), range(100, 200)]):
+        low, high = results.interval([better, better], images)
         assert 10 < low < 20 < high < 30
-        low, high = results.interval([better, worse], shared=shared)
+        low, high = results.interval([better, worse], images)
         assert low < -15
         assert high > 15
-        assert results.interval([np.zeros(5)], shared=shared) == (0, 0)
+        assert results.interval([np.zeros(5)]) == (0, 0)
+    # the same images in other places are the same images: two orders that answer alike tell no more than one
+    turned = [range(100), range(99, -1, -1)]
+    assert results.interval([better, better[::-1]], turned) == results.interval([better])
+
+
+def test_an_image_has_one_name_in_every_order_that_has_it(script, monkeypatch):
+    """By its class in the data set and its place there, whatever number an order gives the class."""
+    results = script("frozen_results")
+    names = {0: ["set/7", "set/3"], 1: ["set/3", "set/8"]}
+    monkeypatch.setattr(results, "classes_of", lambda stream, order: names[order])
+    cells = {
+        order: results.Cell({"order": order}, {"orders": np.array([[0, 1]]), "labels": np.array([1, 0, 1])})
+        for order in names
+    }
+    stream = results.Stream("turns", cells)
+    assert list(stream.images(0)) == [("set/3", 0), ("set/7", 0), ("set/3", 1)]
+    assert set(stream.images(0)) & set(stream.images(1)) == {("set/3", 0)}
 
 
 def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from lw2g.results.right_answers import RightAnswers
+
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth_score"
 MODULES = ("score_pages", "score_results", "score_verdicts")
 KINDS, DRAWS = 4, 3
@@ -64,8 +66,9 @@ def run(study, order: int, right: list[float], tasks: list[int], row: str = "kee
         order=order,
         row=row,
         record={"metrics": {"faa": faa}, "task_to_set": tasks},
-        right=answers,
-        weights=np.full(len(answers), 1 / len(answers)),
+        answers=RightAnswers(
+            images=range(len(answers)), right=answers > 0, shares=np.full(len(answers), 1 / len(answers))
+        ),
     )
 
 
@@ -76,8 +79,10 @@ def test_a_difference_is_that_of_accuracies_and_none_of_equal_answers(study):
     theirs = {name: run(study, name, [1, 0, 1, 0], [0]) for name in (0, 1)}
     apart = results.less(ours, theirs)
     assert apart.mean == 25
-    assert 0 < apart.half <= 50
-    assert results.less(ours, ours).half == 0
+    # both orders have the same four images: the interval is that of one order
+    assert (apart.low, apart.high) == (0, 75)
+    same = results.less(ours, ours)
+    assert (same.low, same.high) == (0, 0)
     assert results.less(ours, {}) is None
 
 

@@ -115,7 +115,7 @@ def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
 
 
 def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, capsys):
-    """`--packs` says stream, row as the table calls it, order, FAA and a pack that is there."""
+    """`--packs` says stream, pixels, row as its table calls it, order, FAA and pack; then the difference."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     told = []
@@ -123,8 +123,12 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
         assert tables.main(["--packs", named]) == 0
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
-    assert any(line.startswith("cifar-second, `lda` (the floor), order 0: FAA ") for line in lines)
-    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every)
+    assert any(line.startswith("cifar-second, 224 px, `lda` (the floor), order 0: FAA ") for line in lines)
+    apart = [line for line in every if ", less `lda`: " in line]
+    assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every if line not in apart)
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    assert all(re.search(r"`lda`: (\S+ \[.*?\]) over", line)[1] in page for line in apart)
+    assert len(set(every)) == len(every), "64 and 224 px are told apart"
     assert set(lines) < set(every)
 
 
@@ -257,6 +261,28 @@ def test_two_packs_of_one_order_are_refused(script, stored):
         tables.runs_of(STORE, twice)
 
 
+def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
+    """New packs have them: one image has one in both orders, and another image under its name is refused."""
+    tables = script("stream_tables")
+    orders = [f"/pacs-art-sketch.{order}.224.at-once@1/simple-cil_lda/" for order in (0, 1)]
+    pairs = [next(pair for pair in stored.runs if order in str(pair[0].path)) for order in orders]
+    runs = tables.runs_of(STORE, attrs.evolve(stored, runs=pairs))
+    marks = [[f"{hash(image) % 16**8:08x}" for image in run.answers.images] for run in runs]
+    assert marks[0] != marks[1], "the orders have other places for them"
+
+    def marked():
+        """Return the two packs with hashes, as new ones have them."""
+        return [
+            (attrs.evolve(pack, record={**pack.record, "image_hashes": own}), run)
+            for (pack, run), own in zip(pairs, marks, strict=True)
+        ]
+
+    assert len(tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))) == 2
+    marks[1].reverse()
+    with pytest.raises(ValueError, match=r"its image \('pacs_128/.* is another one than in other packs"):
+        tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))
+
+
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair, so that its 90.0 lowers no difference."""
     tables = script("stream_tables")
@@ -297,6 +323,32 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     assert development.stream == "caltech"
 
 
+def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(script):
+    """By hand: it sees no order; where orders have classes of their own, a difference says over how many."""
+    tables = script("stream_tables")
+    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1, "forwards": 1.0, "told": 0.0}
+
+    def line(stream: str):
+        """Return a line of three orders, with their images in turned places, and one order of the floor."""
+        every = []
+        for order, right in enumerate((4, 4, 2)):
+            images = np.roll(np.arange(4), order)
+            answers = tables.RightAnswers(
+                images=images.tolist(), right=images < right, shares=np.full(4, 0.25)
+            )
+            own = {"stream": stream, "order": order, "faa": 25.0 * right, "answers": answers}
+            every.append(tables.StreamRun(**own, method="mine", **facts))
+        answers = attrs.evolve(every[0].answers, right=np.array([True, True, True, False]))
+        floor = [attrs.evolve(every[0], method=tables.FLOOR, answers=answers)]
+        return tables.Line(stream=stream, method="mine", runs=every, floor=floor)
+
+    same = line("waste-second").less_the_floor
+    assert (same.n, same.mean) == (3, pytest.approx((25 + 25 - 25) / 3))
+    (shown,) = list(tables.markdown([line("tiny")]))[2:]
+    assert "| 3 | 83.3 | 50.0 | +25.0 [" in shown
+    assert "] (1 order) |" in shown
+
+
 def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
     """Beside the badges, with nothing that Markdown would make a link of; rows of lw2g's own have none."""
     told = script("write_leaderboard").told
@@ -321,6 +373,8 @@ def test_a_sentence_is_filled_from_packs(script, stored):
     text = "It ends at {ridge/cifar-second/faa}, {ridge/cifar-second/interval} points."
     (found,) = sentences.sentence(text, {"ridge": "simple-cil_ridge"}, 224, runs, {})
     assert found == f"It ends at {line.faa:.1f}, {streams.with_interval(line.less_the_floor)} points."
+    ends = [(0.04, 2.0), (0.06, 2.0), (-2.0, -0.04), (-2.0, -0.06), (-1.0, 1.0)]
+    assert [streams.side_of_zero(*each) for each in ends] == [0, 1, 0, -1, 0], "as the ends are printed"
     with pytest.raises(SystemExit, match="no pack of nothing on tiny"):
         list(sentences.sentence("{nothing/tiny/faa}", {}, 224, runs, {}))
 

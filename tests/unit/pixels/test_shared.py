@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_the_same_object_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
-    """By the command while it begins, and in the record; a benchmark of other files counts none."""
+    """By the command while it begins, and in the record, which has what `sha256sum` says of each image."""
     root = tree(tmp_path / "data")
     shutil.copy(root / "train/c0/0.png", root / "test/c1/0.png")
     words = ["run", "--baseline", "simple-cil", "--benchmark", "folder", "--device", "cpu"]
@@ -106,6 +107,9 @@ def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     pair = ["data/test/c1/0.png", "data/train/c0/0.png"]
     assert record["shared_images"] == {"count": 1, "tested": 24, "named": [pair]}
+    names = json.loads((tmp_path / "run" / "samples.json").read_text())
+    files = [tmp_path / name for name in names]
+    assert record["image_hashes"] == [hashlib.sha256(file.read_bytes()).hexdigest()[:8] for file in files]
 
 
 def test_a_model_is_not_tested_on_what_it_learns(tmp_path: Path) -> None:

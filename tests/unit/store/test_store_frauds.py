@@ -152,6 +152,11 @@ FRAUDS = {
     ),
     "named classes": (_set("class_names", 0, to="another"), "stream: 'record.json': class_names are not"),
     "long domains": (_set("domains", to=["a" * 900] * 5), "stream: 'record.json': domains are not 5 names"),
+    "few hashes": (_set("image_hashes", to=["0" * 8]), "images: 'record.json': 1 image_hashes of "),
+    "words as hashes": (
+        lambda forged: forged.record["image_hashes"].__setitem__(0, "A WORD 8"),
+        "images: 'record.json': image_hashes has 'A WORD 8', no eight hexadecimal digits",
+    ),
     "unknown columns": (
         lambda forged: forged.columns.update({f"c{at}": np.zeros(1, "<i2") for at in range(90)}),
         "header: 'predictions.safetensors' holds 'c0', which is no column of predictions (90 such names)",
