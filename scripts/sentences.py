@@ -2,7 +2,7 @@
 
 A field is ``{METHOD/STREAM/WHAT}``, with the names of ``stream_tables``; METHOD may be a short one of
 experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`; where STREAM is ``report``, which stands for
-all report streams that have the method, one of :data:`ACROSS`.
+all report streams that have the method and stand apart from none, one of :data:`ACROSS`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stream_tables import FLOOR, Line, StreamRun, lines_of, side_of_zero, with_interval
+from stream_tables import FLOOR, Line, StreamRun, is_apart, lines_of, side_of_zero, with_interval
 
 FIELD = re.compile(r"\{([\w.-]+)/([\w-]+)/([\w-]+)\}")
 PARTS = re.compile(r"\n\s*\n|\n(?=- )")
@@ -113,6 +113,7 @@ def sentence(
         method, stream, what = field.groups()
         if stream == "report":
             every = lines_of(runs, stream, size, [names.get(method, method)])
+            every = [line for line in every if not is_apart(line.stream)]
             lines = [line for line in every if line.less_the_floor is not None]
             if not lines or what not in ACROSS:
                 raise SystemExit(f"{field[0]}: no pack of {method} on report streams, or no such number")

@@ -238,6 +238,11 @@ def _streams() -> Mapping[str, Any]:
     return streams
 
 
+def is_apart(stream: str) -> bool:
+    """Return whether a stream has the images of other report streams, which it would count twice."""
+    return bool(_streams()[stream].get("apart", False))
+
+
 def shared(role: str) -> Iterator[str]:
     """Yield what each stream of a role has in common with images of choices, and what may have touched it."""
     for name, facts in _streams().items():
