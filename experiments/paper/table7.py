@@ -96,9 +96,10 @@ def drawn(found: list[dict[str, object]]) -> str:
             "column": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
         },
         "config": {"legend": {"orient": "bottom"}},
+        "spacing": {"row": 8, "column": 16},
         "spec": {
             "width": 130,
-            "height": 100,
+            "height": 64,
             "encoding": place,
             "layer": [
                 {

@@ -23,6 +23,7 @@ from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
 from lw2g_page.page_head import Answer, answer_of, question_of
+from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
@@ -130,6 +131,22 @@ def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path
     assert command == ["lw2g", "report", str(tmp_path), *words, "--html", "OUT.html"]
     assert report(*command[2:-1], second).exit_code == 0
     assert second.read_text(encoding="utf-8") == text
+
+
+def test_a_terminal_shows_columns_below_each_other():
+    """Cells have the width of their column, an escaped bar is no end of one, and words stay whole."""
+    text = "### x\n\n| row | FAA |\n| --- | --- |\n| a \\| b | 7.5 |\n| c | 10.25 |\n\n- one two three\n"
+    assert for_a_terminal(text, 9).splitlines() == [
+        "### x",
+        "",
+        "| row    |   FAA |",
+        "| ------ | ----- |",
+        "| a \\| b |   7.5 |",
+        "| c      | 10.25 |",
+        "",
+        "- one two",
+        "  three",
+    ]
 
 
 def test_a_unit_stays_beside_its_quantity():
