@@ -2,7 +2,7 @@
 
     python scripts/tables.py                    # write all
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
-    python scripts/tables.py --packs worth      # the packs behind a table, each difference with its interval
+    python scripts/tables.py --packs growth-224 # the packs behind a table, each difference with its interval
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as

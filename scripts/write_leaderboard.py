@@ -76,8 +76,6 @@ SEEN = "What each shares with images of choices, and which choices have seen it:
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
-UNSHOWN = (64, "development")
-"""Small images on which choices were made: nobody compares with them; `--packs leaderboard` has them."""
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
 ![points above the floor against forwards for each training image](leaderboard.svg)
@@ -115,8 +113,6 @@ def page(store: Path, stored: Stored) -> str:
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     """Yield the lines of the tables of streams: the larger images first, report streams first."""
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
-        if (size, role) == UNSHOWN:
-            continue
         yield OF_STREAMS.format(size=size, role=role, caution=CAUTION[role])
         if (size, role) == PICTURED:
             yield from (SEEN, *shared(role), "", PICTURE_LINES, "")

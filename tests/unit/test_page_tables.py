@@ -123,7 +123,7 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
         assert tables.main(["--packs", named]) == 0
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
-    assert any(line.startswith("cifar-second, 224 px, `ridge` (floor), order 0: FAA ") for line in lines)
+    assert any(line.startswith("cifar-second, 224 px, `lda` (the floor), order 0: FAA ") for line in lines)
     apart = [line for line in every if ", less `lda`: " in line]
     assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every if line not in apart)
     page = (ROOT / "docs" / "leaderboard.md").read_text()
