@@ -9,6 +9,7 @@ in all orders: drawn by their places in each order's file, the orders would seem
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import attrs
@@ -79,22 +80,34 @@ def over_gaps(gaps: Floats, shares: Floats) -> tuple[float, float, float]:
         gaps: ``[orders, images]`` what each image adds to the difference of an order, as a share of 1.
         shares: ``[orders, images]`` what it counts there; 0 where the order does not have it.
     """
-    drawn = _drawn_means(gaps, shares)
+    # images that add and count alike in every order are drawn alike: a few kinds stand for thousands
+    columns = np.concatenate([gaps, shares]).round(_DIGITS + 3)
+    kinds, counts = np.unique(columns, axis=1, return_counts=True)
+    return _of_kinds(kinds.tobytes(), tuple(counts.tolist()), len(gaps))
+
+
+@lru_cache(maxsize=4096)  # a difference stands on several pages, and drawing takes nearly all the time
+def _of_kinds(kinds: bytes, counts: tuple[int, ...], orders: int) -> tuple[float, float, float]:
+    """Return what :func:`over_gaps` returns.
+
+    Args:
+        kinds: ``[2 orders, kinds]`` as bytes: what an image of each kind adds in each order, and what it counts.
+        counts: How many images there are of each kind.
+        orders: How many orders.
+    """
+    drawn = _drawn_means(np.frombuffer(kinds).reshape(2 * orders, len(counts)), np.array(counts), orders)
     low, high = np.percentile(drawn, _TAILS)
     # the share of draws on the other side of zero, twice; a draw more, so that no p value is zero
     beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
     return float(low), float(high), min(1.0, 2.0 * (beyond + 1) / (_DRAWS + 1))
 
 
-def _drawn_means(gaps: Floats, shares: Floats) -> Floats:
-    """Return the mean difference in points of each draw, ``[draws]``; arguments as of :func:`over_gaps`."""
-    orders, images = gaps.shape
+def _drawn_means(kinds: Floats, counts: npt.NDArray[np.int64], orders: int) -> Floats:
+    """Return the mean difference in points of each draw, ``[draws]``; arguments as of :func:`_of_kinds`."""
+    images = int(counts.sum())
     # whole numbers of this generator are the same in every version of numpy, as pages need them
     generator = np.random.RandomState(_SEED)
-    # images that add and count alike in every order are drawn alike: a few kinds stand for thousands
-    columns = np.concatenate([gaps, shares]).round(_DIGITS + 3)
-    kinds, counts = np.unique(columns, axis=1, return_counts=True)
-    times = generator.multinomial(images, counts / images, size=_DRAWS)
+    times = generator.multinomial(images, counts / images, size=_DRAWS).astype(np.float64)
     # an order's difference over the drawn images: a ratio, since how much these count is drawn as well
     counted = np.maximum(times @ kinds[orders:].T, np.finfo(float).tiny)
     by_order = 100.0 * (times @ kinds[:orders].T) / counted
