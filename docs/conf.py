@@ -56,6 +56,8 @@ SHOWN = {
 """Files outside this folder, and the pages of the site that show them."""
 _SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+\.md)")
+_INTERVAL = re.compile(r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)")
+"""An interval in a table, and a number of orders: neither is broken in two lines."""
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -82,6 +84,15 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             parent.replace(text, [*parts, nodes.Text(text[rest:])])
 
 
+def keep_intervals_whole(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Let cells of tables break beside an interval, not within it: on a telephone a column is narrow."""
+    for cell in list(doctree.findall(nodes.entry)):
+        for text in list(cell.findall(nodes.Text)):
+            whole = _INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+            if whole != text:
+                text.parent.replace(text, nodes.Text(whole))
+
+
 def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
     """Let links to a file that a page shows lead to that page, and uncover what stands for the site alone.
 
@@ -102,3 +113,4 @@ def setup(app: Sphinx) -> None:
     """Register what the pages need beside their text."""
     app.connect("source-read", lead_within_the_site)
     app.connect("doctree-resolved", explain_terms)
+    app.connect("doctree-resolved", keep_intervals_whole)

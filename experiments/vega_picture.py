@@ -12,6 +12,8 @@ text { fill: #c9d1d9 } svg > rect { fill: #1c1f25 }
 .role-axis-grid line, path.background[stroke] { stroke: #343941 }
 .role-axis-tick line, .role-axis-domain line { stroke: #7d8590 }
 .mark-rule line[stroke="black"] { stroke: #c9d1d9 }
+.role-legend-symbol path[fill="black"] { fill: #c9d1d9 }
+.role-legend-symbol path[stroke="black"] { stroke: #c9d1d9 }
 }</style>"""
 _WIDER = 1.08
 """Letters of a reader's font may be wider than those that the places were computed for."""

@@ -22,10 +22,15 @@ NUMBER_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Numbers and sizes in words. "One" is none of them: it is nearly always a pronoun."""
-TOLD = re.compile(
-    rf"\d[\d,.]*\d|\d|{NUMBER_WORDS.pattern}|\b(?:wins?|loses?|undecided|holds|refuted|confirmed)\b",
+VERDICT_WORDS = re.compile(
+    r"\b(?:w[io]ns?|los(?:e|es|ing|t)|gain(?:s|ed|ing)?|beat(?:s|en|ing)?|better|best|worse|worst|pay(?:s|ing)?|paid"
+    r"|buys?|bought|helps?|helped|hurts?|harms?|harmed|improve[sd]?|outperforms?|outperformed|exceeds?|exceeded"
+    r"|costs?|brings|brought|expect(?:s|ed)?|collapses?|collapsed|undecided|holds|refuted|confirmed"
+    r"|end(?:s|ed)?\s+(?:(?:far|just|well)\s+)?(?:above|below|ahead|behind|higher|lower|level))\b",
     re.IGNORECASE,
 )
+"""Words by which a sentence says who wins. A denial stands beside such a word, and so on the list with it."""
+TOLD = re.compile(rf"\d[\d,.]*\d|\d|{NUMBER_WORDS.pattern}|{VERDICT_WORDS.pattern}", re.IGNORECASE)
 """What a pack, or the list, has to bear."""
 _OUTSIDE = re.compile(
     r"<summary>The methods</summary>.*?</details>"  # names and years, which test_readme.py compares

@@ -2,7 +2,7 @@
 
 A field is ``{METHOD/STREAM/WHAT}``, with the names of ``stream_tables``; METHOD may be a short one of
 experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`; where STREAM is ``report``, which stands for
-all report streams that have the method, one of :data:`ACROSS`.
+all report streams that have the method and stand apart from none, one of :data:`ACROSS`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from stream_tables import FLOOR, Line, StreamRun, lines_of, side_of_zero, with_interval
+from stream_tables import FLOOR, Line, StreamRun, is_apart, lines_of, side_of_zero, with_interval
 
 FIELD = re.compile(r"\{([\w.-]+)/([\w-]+)/([\w-]+)\}")
+PARTS = re.compile(r"\n\s*\n|\n(?=- )")
+"""What stands between paragraphs, and between points."""
 WIDTH = 125
 
 
@@ -92,10 +94,10 @@ many streams there are, and on which the interval of the difference is above 0, 
 def sentence(
     text: str, names: Mapping[str, str], size: int, runs: Sequence[StreamRun], further: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the lines of a paragraph.
+    """Yield the lines of paragraphs and of the points of a list.
 
     Args:
-        text: The template.
+        text: The template; an empty line begins a paragraph, a line that begins with a dash a point.
         names: Methods by short names.
         size: Pixels of the runs.
         runs: All packs of streams.
@@ -111,6 +113,7 @@ def sentence(
         method, stream, what = field.groups()
         if stream == "report":
             every = lines_of(runs, stream, size, [names.get(method, method)])
+            every = [line for line in every if not is_apart(line.stream)]
             lines = [line for line in every if line.less_the_floor is not None]
             if not lines or what not in ACROSS:
                 raise SystemExit(f"{field[0]}: no pack of {method} on report streams, or no such number")
@@ -122,5 +125,14 @@ def sentence(
         floor = [run for run in at_size if run.method == FLOOR]
         return WHAT[what](Line(stream=stream, method=own[0].method, runs=own, floor=floor))
 
-    paragraph = FIELD.sub(filled, " ".join(text.split()))
-    yield from textwrap.wrap(paragraph, WIDTH, break_long_words=False, break_on_hyphens=False)
+    before = ""
+    for part in PARTS.split(text.strip()):
+        point = part.startswith("- ")
+        if before and not (point and before.startswith("- ")):
+            yield ""
+        before = part
+        indent = "  " if point else ""
+        filled_part = FIELD.sub(filled, " ".join(part.split()))
+        yield from textwrap.wrap(
+            filled_part, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )

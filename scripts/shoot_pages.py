@@ -13,6 +13,7 @@ The report is of packs of ``experiments/store``: nothing is run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -39,6 +40,10 @@ FILES = {
 TAUGHT = "rocket"
 NUM_CROPS, NUM_TRIED = 20, 3
 SCHEMES = ("light", "dark")
+WIDTHS = {"": 900, "-narrow": 390}
+"""The widths of pictures by the end of their names: as wide as a README, and as a telephone."""
+HIDDEN = "h1, .top, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
+"""What the report's pictures leave out: the page around them has the conditions."""
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
 ROWS = {
     "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
@@ -105,7 +110,12 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
                 page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
                 page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
                 page.evaluate("document.getElementById('message').textContent = ''")
-                page.screenshot(path=PICTURES / f"teach-{scheme}.png")
+                for suffix, width in WIDTHS.items():
+                    page.set_viewport_size({"width": width, "height": 900})
+                    last = page.locator(".tried").last.bounding_box()
+                    clip = {"x": 0, "y": 0, "width": width, "height": last["y"] + last["height"] + 32}
+                    taken = page.screenshot(full_page=True, clip=clip)
+                    keep(taken, f"teach{suffix}-{scheme}.png", 256)
                 server.shutdown()
                 thread.join()
             classroom.close()
@@ -121,43 +131,46 @@ def copy_named(out: Path) -> None:
 
 
 def shoot_report() -> None:
-    """Take the results of a report and its first figure."""
+    """Take pictures of a report on the packs."""
     from lw2g_page.reporting import report
 
     with TemporaryDirectory() as made:
         place = Path(made)
         copy_named(place / "runs")
-        shoot_results(report(place / "runs").save(place / "report.html"))
+        # no seconds: the packs are of several machines
+        shoot_results(report(place / "runs", columns=["faa", "ffm"]).save(place / "report.html"))
 
 
 def shoot_results(page_file: Path) -> None:
-    """Take the results on a page and its first figure."""
-    for scheme in SCHEMES:
-        with tab(scheme, 1100, 900) as page:
+    """Take question, answer, results and first figure of a page, wide and as on a telephone."""
+    for scheme, (suffix, width) in itertools.product(SCHEMES, WIDTHS.items()):
+        with tab(scheme, width, 900) as page:
             page.goto(page_file.absolute().as_uri())
             page.wait_for_selector("html[data-ready]", timeout=60_000)
-            # images of data sets are not ours to show, and the table and the first figure say enough
-            hidden = "[id$=-tasks], [id$=-confused], .contents"
+            # images of data sets are not ours to show; explanations take more room than a picture has
             page.evaluate(
-                "(hidden) => document.querySelectorAll(hidden).forEach((one) => one.remove())", hidden
+                "(hidden) => document.querySelectorAll(hidden).forEach((one) => one.remove())", HIDDEN
             )
-            parts = page.locator("[id$=-results], figure").all()[:2]
-            top, bottom = (part.bounding_box() for part in parts)
+            page.evaluate("document.body.style.paddingTop = '24px'")
+            top = page.locator(".lead").bounding_box()
+            bottom = page.locator("figure").first.bounding_box()
             taken = page.screenshot(
                 full_page=True,
                 clip={
-                    "x": top["x"] - 8,
-                    "y": top["y"] - 8,
-                    "width": top["width"] + 16,
-                    "height": bottom["y"] + bottom["height"] - top["y"] + 16,
+                    "x": 0,
+                    "y": top["y"] - 16,
+                    "width": width,
+                    "height": bottom["y"] + bottom["height"] - top["y"] + 32,
                 },
             )
-        with Image.open(
-            BytesIO(taken)
-        ) as picture:  # few colours, which a palette holds in a third of the bytes
-            picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(
-                PICTURES / f"report-{scheme}.png", optimize=True
-            )
+        keep(taken, f"report{suffix}-{scheme}.png", 64)
+
+
+def keep(taken: bytes, name: str, colours: int) -> None:
+    """Keep a picture with few colours, which a palette holds in a third of the bytes."""
+    with Image.open(BytesIO(taken)) as picture:
+        small = picture.convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        small.save(PICTURES / name, optimize=True)
 
 
 def main() -> None:

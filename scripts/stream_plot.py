@@ -14,26 +14,28 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from interval_plot import COLOURS as MARKED
+from interval_plot import card, legend
 from stream_tables import FLOOR, FROZEN, LABELS, Line
 
 COLOURS = (
-    "#2f6fb5",
-    "#c2502f",
-    "#3d8b53",
-    "#8a5fb0",
-    "#a8801f",
-    "#4b9aa8",
-    "#d16ba5",
-    "#7a5230",
-    "#9aa83b",
-    "#5b5bd6",
-    "#e0a030",
-    "#20705f",
-    "#b0305c",
-    "#606c38",
+    *MARKED,
+    ("#b1447f", "#e580b6"),
+    ("#7d5a45", "#c2987d"),
+    ("#5f6f1c", "#a9ba55"),
+    ("#4d4fc4", "#9a9cf0"),
+    ("#b86b00", "#f2b35c"),
+    ("#20705f", "#6fd0b8"),
+    ("#8f1f4c", "#f06a9b"),
+    ("#606c38", "#c5d08a"),
+    ("#1f5fd0", "#8ab8ff"),
+    ("#7b2fa0", "#d3a3f0"),
+    ("#3f7d20", "#8fdc66"),
+    ("#9c3d10", "#ffa27a"),
 )
-GREY = "#888888"
-"""The colour of what trains nothing."""
+"""The colours of what trains, on a light and on a dark card."""
+GREY = ("#737a83", "#9aa2ad")
+"""That of what trains nothing."""
 SHAPES = (
     "M-5,0a5,5 0 1,0 10,0a5,5 0 1,0 -10,0",
     "M-5,-5h10v10h-10z",
@@ -44,10 +46,7 @@ SHAPES = (
     "M-6,-2l6,-4l6,4l-2,7h-8z",
 )
 """Marks of streams, as paths around the origin: disc, square, triangles, diamond, cross, pentagon."""
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 720, 400, 60, 16, 56
-LONGEST = 44
-"""Letters of a name in the legend that half of the width has room for."""
-INK = "#808080"
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 440, 360, 54, 16, 48
 Scale: TypeAlias = Callable[[float], float]
 
 
@@ -68,35 +67,34 @@ def picture(lines: Sequence[Line]) -> str:
 
     streams = list(dict.fromkeys(line.stream for line in shown))
     trained = list(dict.fromkeys(line.method for line in shown if line.method not in FROZEN))
-    colours = {method: COLOURS[number % len(COLOURS)] for number, method in enumerate(trained)}
+    grey = len(COLOURS)
+    colours = {method: number % grey for number, method in enumerate(trained)}
     marks = dict(zip(streams, itertools.cycle(SHAPES)))
-    legend = [(marks[stream], INK, stream) for stream in streams]
-    legend.append((SHAPES[0], GREY, "other heads on frozen features"))
-    legend += [(SHAPES[0], colours[method], _plain(method)) for method in trained]
-    # two in a line; a long name has a line of its own, after the others
-    short = [entry for entry in legend if len(entry[2]) <= LONGEST]
-    long = [entry for entry in legend if len(entry[2]) > LONGEST]
-    first_long = math.ceil(len(short) / 2)
-    placed = [(entry, number % 2, number // 2) for number, entry in enumerate(short)]
-    placed += [(entry, 0, first_long + number) for number, entry in enumerate(long)]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} '
-        f'{HEIGHT + 18 * (first_long + len(long)) + 9}" '
-        f'font-family="sans-serif" font-size="12" fill="{INK}">',
-        *_axes(x, y, (low, high), most, right, bottom),
-    ]
+    parts = list(_axes(x, y, (low, high), most, right, bottom))
     for times, gain, line in points:
         said = f"{_plain(line.method)}, {line.stream}: {gain:+.1f} points for {times:.0f} forwards an image"
         parts.append(
-            f'<path transform="translate({x(times):.1f} {y(gain):.1f})" d="{marks[line.stream]}" '
-            f'fill="{colours.get(line.method, GREY)}" fill-opacity="0.8">'
+            f'<path class="c{colours.get(line.method, grey)}" fill-opacity="0.8" stroke="none" '
+            f'transform="translate({x(times):.1f} {y(gain):.1f})" d="{marks[line.stream]}">'
             f"<title>{html.escape(said)}</title></path>"
         )
-    for (shape, colour, name), column, row in placed:
-        left, down = LEFT + 330 * column, HEIGHT + 18 * row
-        parts.append(f'<path transform="translate({left} {down - 4})" d="{shape}" fill="{colour}"/>')
-        parts.append(f'<text x="{left + 10}" y="{down}" font-size="11">{html.escape(name)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    down = HEIGHT + 14.0
+    for title, entries in (
+        ("Shape: stream", [(marks[stream], grey, stream) for stream in streams]),
+        (
+            "Colour: method",
+            [
+                (SHAPES[0], grey, "other heads on frozen features"),
+                *((SHAPES[0], colours[method], _plain(method)) for method in trained),
+            ],
+        ),
+    ):
+        parts.append(f'<text x="12" y="{down:.0f}" font-weight="bold">{title}</text>')
+        drawn, down = legend(entries, down + 20)
+        parts += drawn
+        down += 26
+    said = "Points above lda on frozen features against forwards for each training image"
+    return card(WIDTH, down - 12, parts, said, [*COLOURS, GREY])
 
 
 def _plain(method: str) -> str:
@@ -117,8 +115,8 @@ def _axes(x: Scale, y: Scale, gains: tuple[int, int], most: float, right: int, b
     for gain in range(gains[0], gains[1] + 1, 5):
         width = 1.5 if gain == 0 else 0.4
         yield (
-            f'<line x1="{LEFT}" x2="{right}" y1="{y(gain):.1f}" y2="{y(gain):.1f}" '
-            f'stroke="{INK}" stroke-width="{width}"/>'
+            f'<line class="axis" x1="{LEFT}" x2="{right}" y1="{y(gain):.1f}" y2="{y(gain):.1f}" '
+            f'stroke-width="{width}"/>'
         )
         yield f'<text x="{LEFT - 8}" y="{y(gain) + 4:.1f}" text-anchor="end">{gain:+d}</text>'
     for power in range(math.ceil(math.log2(2 * most)) + 1):
@@ -126,8 +124,8 @@ def _axes(x: Scale, y: Scale, gains: tuple[int, int], most: float, right: int, b
         if times <= 2 * most:
             yield f'<text x="{x(times):.1f}" y="{bottom + 18}" text-anchor="middle">{times}</text>'
     yield (
-        f'<text x="{(LEFT + right) / 2:.0f}" y="{bottom + 36}" text-anchor="middle">'
-        "forwards of the bare backbone for each training image</text>"
+        f'<text x="{(LEFT + right) / 2:.0f}" y="{bottom + 34}" text-anchor="middle">'
+        "forwards for each training image</text>"
     )
     yield (
         f'<text x="14" y="{(TOP + bottom) / 2:.0f}" text-anchor="middle" '

@@ -45,23 +45,23 @@ LABELS = {
     "simple-cil_klda": "`klda` (floor)",
     "ranpac": "`ranpac adapt=none` (floor)",
     "simple-cil_auto": "`--recommended`: the frozen answer",
-    "ranpac_always": "`ranpac`, adapters of the first task",
-    "ranpac_always_running": "`ranpac`, adapters of the first task, penalty chosen on all tasks",
-    "slca-plus-plus_always_lda_gated_expert": "`slca-plus-plus`, gated `lda` beside a frozen one",
-    "ranpac_always_running_joined": "`ranpac`, adapters of the first task, ridge on 12 layers",
-    "slca-plus-plus_always_auto_first-1": "`--trained`: on the first task, then the frozen answer",
-    "slca-plus-plus_always_auto_first-2": "`slca-plus-plus` on the first two, then the frozen answer",
-    "slca-plus-plus_always_lda_gated_expert_joined": "`slca-plus-plus`, gated and frozen `lda` on 12 layers",
-    "slca-plus-plus_always_lda_gated_beside_joined": "`slca-plus-plus`, gated `lda` beside the frozen answer",
-    "slca-plus-plus_always_lda": "`slca-plus-plus`, `lda` carried by `affine`",
+    "ranpac_always": "`ranpac`, adapters",
+    "ranpac_always_running": "`ranpac`, adapters, `penalty=running`",
+    "slca-plus-plus_always_lda_gated_expert": "training on every task",
+    "ranpac_always_running_joined": "`ranpac`, adapters, 12 layers",
+    "slca-plus-plus_always_auto_first-1": "`--trained`",
+    "slca-plus-plus_always_auto_first-2": "training on two tasks",
+    "slca-plus-plus_always_lda_gated_expert_joined": "training on every task, 12 layers",
+    "slca-plus-plus_always_lda_gated_beside_joined": "training on every task, beside the frozen answer",
+    "slca-plus-plus_always_lda": "`slca-plus-plus`, carried `lda`",
     "slca-plus-plus_always_linear": "`slca-plus-plus` as published",
-    "finetune_always_lda": "one LoRA (`finetune`), `lda` carried by `affine`",
-    "dual-prompt_one_lda_key-cosine": "one prompt set, `lda` carried by `affine`",
-    "dual-prompt_always_lda_lda": "a prompt set a task, three asked, `lda` carried by `affine`",
-    "ssiat_always_lda": "`ssiat`, `lda` carried by `affine`",
+    "finetune_always_lda": "one LoRA (`finetune`), carried `lda`",
+    "dual-prompt_one_lda_key-cosine": "one prompt set, carried `lda`",
+    "dual-prompt_always_lda_lda": "a prompt set a task, three asked, carried `lda`",
+    "ssiat_always_lda": "`ssiat`, carried `lda`",
     "dual-prompt_always_linear_key-cosine": "`dual-prompt`, a set a task, as published",
     "hide-prompt_always_linear_classifier": "`hide-prompt`, a set a task, as published",
-    "joint_always_linear": "`joint`: all classes at once, own head (control)",
+    "joint_always_linear": "`joint`: all at once (control)",
     "joint_always_lda": "`joint` under `lda` (control)",
 }
 """What the methods of packs are called in tables, those on frozen features first: (floor)."""
@@ -236,6 +236,11 @@ def _streams() -> Mapping[str, Any]:
     """Return the facts of every stream by its name."""
     streams: Mapping[str, Any] = tomllib.loads(STREAMS.read_text(encoding="utf-8"))["stream"]
     return streams
+
+
+def is_apart(stream: str) -> bool:
+    """Return whether a stream has the images of other report streams, which it would count twice."""
+    return bool(_streams()[stream].get("apart", False))
 
 
 def shared(role: str) -> Iterator[str]:

@@ -38,32 +38,30 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-Streams of real images first (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which images),
-then drawings. Bad results for us stand here, too. In the built site a click on a head sorts a table.
+Streams of real images (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which), then drawings.
+On the site a click on a head sorts a table.
 
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order.
 - Less frozen `lda`: the difference from the floor over the same orders, with a 95 % interval over orders and
-  test images ([paired bootstrap](howto/store.md#pairing-images)); over images alone where there is one order,
-  which says nothing of other orders and seeds. Rows stand by it: means of different orders do not compare.
-  No interval is corrected for the number of rows.
+  test images ([paired bootstrap](howto/store.md#pairing-images)), of one order over images alone; none is
+  corrected for the number of rows. Rows stand by it.
 - Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
-  none did). Heads on frozen features shared their forwards, so only the floor has seconds.
-- Forwards: operations on training images, in forwards of the bare backbone for each; 1 reads features once.
-- Rows of LoRA say something of a ViT-Tiny alone: others measured that LoRA hurts a ViT-Tiny and gains 3 to 5
-  points on a ViT-B (issue 3729 of geti).
+  none did); *shared*: with heads on the same features.
+- Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.
-
-- `--trained`, `--recommended`: [what they stand for](use.md#training). Rows of `slca-plus-plus` train on all
-  tasks but where they say otherwise.
-- `ranpac adapt=none`: 2,000 random units of the last class token; each task's own images choose the penalty.
+- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
+  `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
+  images choose the penalty. `ranpac adapt=none`: 2,000 random units of the last class token.
+- Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B
+  (issue 3729 of geti).
 
 Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes
 every number; [what each badge does not say](howto/store.md#badges). `python scripts/tables.py --packs
 leaderboard` names the pack behind each number, and `lw2g verify PACK` computes it again. A head that sees no
 order has learned all classes as one task: its pack says the share of all images that are right, the table
-reads the same answers by the stream's tasks, and `--packs` prints both.
+the FAA of the same answers, and `--packs` prints both.
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -78,6 +76,8 @@ SEEN = "What each shares with images of choices, and which choices have seen it:
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
 PICTURED = (224, "report")
+UNSHOWN = (64, "development")
+"""Small images on which choices were made: nobody compares with them; `--packs leaderboard` has them."""
 PICTURE = "docs/leaderboard.svg"
 PICTURE_LINES = """\
 ![points above the floor against forwards for each training image](leaderboard.svg)
@@ -115,6 +115,8 @@ def page(store: Path, stored: Stored) -> str:
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     """Yield the lines of the tables of streams: the larger images first, report streams first."""
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
+        if (size, role) == UNSHOWN:
+            continue
         yield OF_STREAMS.format(size=size, role=role, caution=CAUTION[role])
         if (size, role) == PICTURED:
             yield from (SEEN, *shared(role), "", PICTURE_LINES, "")

@@ -40,10 +40,10 @@ ESTIMATORS = (
 
 HEAD = """# Reference
 
-What programs call, a line each. In Python `help(NAME)` has the rest: types, shapes, units, errors, source. So
-has the site<!-- site: , [a page a section](reference/index.md) -->. How it fits together:
-[Python](howto/python.md), [writing a plugin](plugins.md); what holds across releases:
-[compatibility](compatibility.md).
+What programs call, a line each; `...` stands for arguments by keyword. In Python `help(NAME)` has them and
+the rest: types, shapes, units, errors, source. So has the site<!-- site: , [a page a
+section](reference/index.md) -->. How it fits together: [Python](howto/python.md), [writing a
+plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
 
 Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
@@ -170,9 +170,14 @@ def form(node: Named, *, typed: bool = False) -> str:
 
 def brief(node: Named, said: str) -> Iterator[str]:
     """Yield one line for a name, and one for each method of a class."""
-    yield f"- `{form(node)}`: {inline(said.splitlines()[0])}"
+    yield f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
     for child, told in methods_of(node):
-        yield f"  - `{method(child)}`: {inline(told.splitlines()[0])}"
+        yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
+
+
+def short(called: str) -> str:
+    """Return a call with three dots for the arguments that are given by keyword alone."""
+    return re.sub(r"(\(|, )\*, .*\)$", r"\1...)", called)
 
 
 def whole(name: str, node: Named, said: str) -> Iterator[str]:
@@ -233,11 +238,9 @@ def reference() -> str:
         lines.append("")
     lines += ["From here on: `from lw2g.plugin import NAME`.", ""]
     for title, part in authors_names().items():
-        lines += [f"## {title}", "", f"<!-- site: [Docstrings](reference/{page_of(title)}.md) of: -->", ""]
-        for module, names in part.items():
-            named = ", ".join(f"`{name}`" for name in names)
-            lines.append(f"- [{module.rpartition('.')[2]}](../{file_of(module)}): {named}")
-        lines.append("")
+        lines += [f"## {title}", ""]
+        links = (f"[`{name}`](../{file_of(module)})" for module, names in part.items() for name in names)
+        lines += [", ".join(links), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from vega_picture import as_svg
 
-LINES = {"new classes": "#d1495b", "old classes": "#30638e", "old classes, by the gate": "#7fa650"}
+LINES = {"new classes": "#cf5468", "old classes": "#4a86c5", "old classes, by the gate": "#6f9a3e"}
 
 
 def points(steps: np.ndarray) -> list[dict[str, object]]:

@@ -21,6 +21,8 @@ from cell import STREAMS
 from results import Cell, chosen, less, load, task_mean
 
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
+JUDGED = ("none", "affine", "gate", "fresh")
+"""The rows that the hypotheses speak of; of small images the page has these alone."""
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
@@ -28,12 +30,11 @@ METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 DIFFERENCES = (
     ("gate less affine", ("gate", False), ("affine", False)),
     ("gate less none", ("gate", False), ("none", False)),
-    ("affine with expert less affine", ("affine", True), ("affine", False)),
-    ("gate with expert less affine", ("gate", True), ("affine", False)),
     ("gate with expert less raw `lda`", ("gate", True), ("raw", False)),
     ("none with expert less raw `lda`", ("none", True), ("raw", False)),
     ("fresh-means less fresh (stale scatter)", ("fresh-means", False), ("fresh", False)),
 )
+JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 4))
 
 
 def roles() -> dict[str, str]:
@@ -48,18 +49,23 @@ def tables(cells: Sequence[Cell], floor: Path) -> Iterator[str]:
             yield from of_role(cells, floor, role, title, method)
 
 
-def of_role(cells: Sequence[Cell], floor: Path, role: str, title: str, method: str) -> Iterator[str]:
-    """Yield the lines of the tables of one method on the streams of a role, one table a size."""
+def of_role(
+    cells: Sequence[Cell], floor: Path, role: str, title: str, method: str, whole_from: int = 0
+) -> Iterator[str]:
+    """Yield the lines of the tables of one method on the streams of a role, one table a size.
+
+    Below the size ``whole_from`` a table has what is judged alone.
+    """
     names = [name for name, its in roles().items() if its == role]
     for size in sorted({cell.facts["size"] for cell in cells}, reverse=True):
         own = {name: chosen(cells, name, method, size) for name in names}
         own = {name: orders for name, orders in own.items() if orders}
         if own:
-            yield from table(f"{title}, {method}, {size} px", own, floor)
+            yield from table(f"{title}, {method}, {size} px", own, floor, whole=size >= whole_from)
 
 
-def table(title: str, streams: dict[str, list[Cell]], floor: Path) -> Iterator[str]:
-    """Yield the lines of one table."""
+def table(title: str, streams: dict[str, list[Cell]], floor: Path, *, whole: bool) -> Iterator[str]:
+    """Yield the lines of one table, whole or with what is judged alone."""
     yield f"\n**{title}**\n"
     yield (
         "| FAA / with the expert (worst order) | "
@@ -68,14 +74,15 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path) -> Iterator[s
     )
     yield "| --- |" + " ---: |" * len(streams)
     yield _row("raw `lda`", [_mean([each.faa("raw") for each in own]) for own in streams.values()])
-    yield _row("`ridge` on 1,000 random units", [_pair(*_floor(floor, own)) for own in streams.values()])
-    for carry in ROWS:
+    if whole:
+        yield _row("`ridge` on 1,000 random units", [_pair(*_floor(floor, own)) for own in streams.values()])
+    for carry in ROWS if whole else JUDGED:
         pairs = [
             [[each.faa(carry, expert=expert) for each in own] for expert in (False, True)]
             for own in streams.values()
         ]
         yield _row(f"`{carry}`", [_pair(*pair) for pair in pairs])
-    for label, left, right in DIFFERENCES:
+    for label, left, right in DIFFERENCES if whole else JUDGED_DIFFERENCES:
         shown = []
         for own in streams.values():
             apart = less(own, *({"carry": carry, "expert": expert} for carry, expert in (left, right)))
@@ -126,7 +133,8 @@ def page_with(text: str, lines: Sequence[str]) -> str:
 
 def study_lines(folder: Path) -> list[str]:
     """Return the tables on the page of the study."""
-    return [*of_role(load(folder), folder / "floor", "report", "Report streams", METHODS[0])]
+    floor = folder / "floor"
+    return [*of_role(load(folder), floor, "report", "Report streams", METHODS[0], whole_from=224)]
 
 
 PAGE = ROOT / "docs" / "carries.md"

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import argparse
-import html
 import json
 import sys
 from collections import Counter
@@ -40,6 +39,7 @@ from frozen_results import (
     trained,
 )
 from frozen_verdicts import judged
+from interval_plot import Panel, Point, picture
 from stream_tables import side_of_zero
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
@@ -119,14 +119,18 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | frozen answer | training, less the frozen answer |"
-    yield "| --- | ---: | ---: | ---: |"
+    yield "| | `lda` | frozen answer | less `lda` | training, less frozen |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
     for name in PLAN["report"]:
         if name in known:
             stream = known[name]
-            gained = between(stream, "auto", "lda")
-            cells = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
-            yield f"| {name} | {' | '.join(cells)} | {_gain(stream, runs, TRAINED)} |"
+            yield f"| {name} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
+
+
+def _answered(stream: Stream) -> list[str]:
+    """Return the accuracy of `lda` and of the frozen answer, and their difference."""
+    ends = [f"{stream.accuracy(row):.1f}" for row in ("lda", "auto")]
+    return [*ends, str(between(stream, "auto", "lda"))]
 
 
 CHOICE = {
@@ -169,9 +173,7 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     yield from headline(known, runs)
     if APART in known:
         stream = known[APART]
-        gained = between(stream, "auto", "lda")
-        ends = [f"{stream.accuracy('lda'):.1f}", f"{stream.accuracy('auto'):.1f}: {gained}"]
-        yield f"| {APART} | {' | '.join(ends)} | {_gain(stream, runs, TRAINED)} |"
+        yield f"| {APART} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
 
 
 def told(stored: Any) -> dict[str, str]:
@@ -318,7 +320,10 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"- **({key})** {PLAN[key]['claim']}"
             told = key
         shown = f"`{which}`: " if which else ""
-        yield f"    - {shown}**{verdict}**" + (f". {'; '.join(lines)}" if lines else "")
+        # a rule that nothing takes, and what a table of the page has, is told by the script alone
+        told_here = lines and which != "chosen" and not key.startswith("iv")
+        told_by_stream = f". {'; '.join(lines)}" if told_here else ""
+        yield f"    - {shown}**{verdict}**{told_by_stream}"
 
 
 def adapted(known: Streams, runs: Trained) -> Iterator[str]:
@@ -342,7 +347,7 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
 
 def stopped(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the verdicts on training that stops early."""
-    yield from frozen_stopped.lines(known, runs)
+    yield from frozen_stopped.lines(known, runs, frozen_stopped.OF_THE_TABLE)
 
 
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:
@@ -432,71 +437,35 @@ def _bits(text: str) -> Any:
 
 # -- picture ---------------------------------------------------------------------------------------------
 
-COLOURS = {"frozen, auto": "#2f6fb5", "ridge on 2,000 units": "#a8801f", "trained": "#c2502f"}
-INK = "#808080"
-LEFT, RIGHT, TOP, BOTTOM = 46, 750, 20, 280
+SERIES = ("the frozen answer", "ridge on 2,000 units", "training")
 
 
 def drawn(known: Streams, runs: Trained) -> str:
     """Return the picture as SVG: points above `lda` on each stream, from near to far."""
-    rows = points(known, runs)
-    every = [own for of in rows.values() for own in of.values()]
-    low = min([-2.0, *(own.low for own in every)]) - 1
-    high = max([5.0, *(own.high for own in every)]) + 1
-    names = sorted(rows, key=lambda name: -known[name].accuracy("lda"))
-    step = (RIGHT - LEFT) / max(len(names), 1)
-
-    def y(value: float) -> float:
-        return BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low)
-
-    parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 360" font-family="sans-serif" '
-        f'font-size="11" fill="{INK}">'
-    ]
-    for value in range(5 * int(low // 5 + 1), int(high) + 1, 5):
-        width = 1.5 if value == 0 else 0.4
-        parts.append(
-            f'<line x1="{LEFT}" x2="{RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="{INK}" '
-            f'stroke-width="{width}"/>'
-        )
-        parts.append(f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:+d}</text>')
-    for number, name in enumerate(names):
-        middle = LEFT + step * (number + 0.5)
-        parts.append(
-            f'<text x="{middle:.1f}" y="{BOTTOM + 16 + 14 * (number % 2)}" text-anchor="middle" '
-            f'font-size="10">{html.escape(name)}</text>'
-        )
-        for place, (row, colour) in enumerate(COLOURS.items()):
-            own = rows[name].get(row)
-            if own is not None:
-                parts += _point(middle + 9 * (place - 1), own, colour, f"{row} on {name}", y)
-    for number, (row, colour) in enumerate(COLOURS.items()):
-        left = LEFT + 10 + 200 * number
-        parts.append(f'<circle cx="{left}" cy="342" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{left + 8}" y="346">{html.escape(row)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    found = points(known, runs)
+    rows = {name: found[name] for name in sorted(found, key=lambda name: -known[name].accuracy("lda"))}
+    panel = Panel("points above lda on the last layer", rows)
+    return picture(SERIES, [panel], "Right answers above lda on the last layer, by stream and method")
 
 
-def points(known: Streams, runs: Trained) -> dict[str, dict[str, Difference]]:
+def points(known: Streams, runs: Trained) -> dict[str, dict[str, Point]]:
     """Return what each row of the picture has more than `lda`, by stream."""
-    found: dict[str, dict[str, Difference]] = {}
+    found: dict[str, dict[str, Point]] = {}
     for name, stream in known.items():
-        rows = list(COLOURS)
-        own = {rows[0]: between(stream, "auto", "lda"), rows[1]: between(stream, "units", "lda")}
+        own = {
+            SERIES[0]: _point(between(stream, "auto", "lda")),
+            SERIES[1]: _point(between(stream, "units", "lda")),
+        }
         if (name, TRAINED) in runs:
             above = apart(stream, hits_by_order(stream, runs[name, TRAINED]), "lda")
             if above is not None:
-                own[rows[2]] = above
+                own[SERIES[2]] = _point(above)
         found[name] = own
     return found
 
 
-def _point(at: float, own: Difference, colour: str, said: str, y: Any) -> Iterator[str]:
-    yield (
-        f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y(own.low):.1f}" y2="{y(own.high):.1f}" stroke="{colour}"/>'
-    )
-    yield f'<circle cx="{at:.1f}" cy="{y(own.mean):.1f}" r="4" fill="{colour}">'
-    yield f"<title>{html.escape(f'{said}: {own}')}</title></circle>"
+def _point(own: Difference) -> Point:
+    return Point(own.mean, own.low, own.high)
 
 
 # -- page ------------------------------------------------------------------------------------------------

@@ -37,8 +37,10 @@ METHODS = {
     "ranpac-joined": "ranpac_always_running_joined",
     "ranpac-adapted": "ranpac_always_running",
     "one-set": "dual-prompt_one_lda_key-cosine",
+    "lda": "simple-cil_lda",
+    "frozen-answer": "simple-cil_auto",
 }
-"""What the store's tables call the trained rows."""
+"""What the store's tables call rows that are runs; the last two train nothing, and have cells, too."""
 BINS = 15
 
 Hits = NDArray[np.float64]
@@ -242,7 +244,7 @@ class Difference:
     def __str__(self) -> str:
         if self.low == self.high == 0:
             return "the same"
-        return f"{self.mean:+.1f} ({self.low:+.1f} to {self.high:+.1f})"
+        return f"{self.mean:+z.1f} ({self.low:+z.1f} to {self.high:+z.1f})"
 
 
 def interval(

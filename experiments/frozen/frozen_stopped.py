@@ -51,15 +51,23 @@ class Judged:
     found: Found
 
 
-def lines(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield each claim with its verdict on order 0, for which it was written, and what all orders give."""
+OF_THE_TABLE = ("s-iii", "s-v", "s-vi")
+"""Claims on differences from `auto`, which the table of the page has; this script prints them."""
+
+
+def lines(known: Streams, runs: Trained, tabled: Sequence[str] = ()) -> Iterator[str]:
+    """Yield each claim with its verdict on order 0, for which it was written, and what all orders give.
+
+    The differences of ``tabled`` claims are left out.
+    """
     first = {key: {0: own[0]} for key, own in runs.items() if 0 in own}
     for written, whole in zip(judged(known, first), judged(known, runs), strict=True):
         verdict = f"**{written.verdict}**"
         if whole.verdict != written.verdict:
             verdict += f", over all orders **{whole.verdict}**"
         told = "; ".join(f"{name}: {own}, n={own.orders}" for name, own in whole.found.items())
-        yield f"- **({written.key})** {written.text} {verdict}" + (f". {told}" if told else "")
+        known_here = told and written.key not in tabled
+        yield f"- **({written.key})** {written.text} {verdict}" + (f". {told}" if known_here else "")
     for name in (FAR, NEAR_NOTHING):
         for method in (FIRST, SECOND):
             if (name, method) in runs:

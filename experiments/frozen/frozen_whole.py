@@ -106,12 +106,15 @@ CLAIMS = (
 
 
 ROWS = {
+    "lda": "`lda`, as a run",
+    "frozen-answer": "`auto`, as a run",
     "stopped-1": "trained on the first task, then `auto`",
     "recommended": "trained on every task",
     "ranpac-joined": "adapters of the first task, ridge on 12 layers",
     "ranpac-adapted": "adapters of the first task, ridge on random units",
+    "one-set": "one prompt set, `lda` carried by `affine`",
 }
-"""The trained rows, with what stands before them."""
+"""The rows that are runs, with what stands before them."""
 
 
 def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:

@@ -49,8 +49,8 @@ def table(runs: Trained) -> Iterator[str]:
         packs = [runs[row["stream"], method][row["order"]].told.faa for row in rows]
         apart = np.array([row["faa"] for row in rows]) - np.array(packs)
         far = int(np.abs(apart).argmax())
-        where = f"{apart[far]:+.1f} ({rows[far]['stream']}, order {rows[far]['order']})"
-        yield f"| {shown} | {len(rows)} | {apart.mean():+.1f} | {np.abs(apart).mean():.1f} | {where} |"
+        where = f"{apart[far]:+z.1f} ({rows[far]['stream']}, order {rows[far]['order']})"
+        yield f"| {shown} | {len(rows)} | {apart.mean():+z.1f} | {np.abs(apart).mean():.1f} | {where} |"
 
 
 def main() -> None:

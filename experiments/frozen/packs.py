@@ -37,8 +37,6 @@ UNTRAINED = {
     "frozen-answer": "nothing trained; the training images choose the head, layers and their form: tuning.md",
 }
 """Methods on frozen features, with what was tuned of them."""
-ROWS = {**METHODS, "lda": "simple-cil_lda", "frozen-answer": "simple-cil_auto"}
-"""What the store's tables call the rows of methods.toml."""
 HARDWARE = "one CPU core of a busy machine"
 
 
@@ -75,7 +73,7 @@ def main() -> None:
         if not finished(json.loads(file.read_text())) or sha256_of(file) in known:
             continue
         stream, order, method, size = file.parent.name.split(".")
-        if (stream, int(order), ROWS.get(method), int(size)) in packed:
+        if (stream, int(order), METHODS.get(method), int(size)) in packed:
             print(f"{file.parent.name}: this row has a pack of this order", flush=True)
             continue
         record = read_record(file.parent)

@@ -189,7 +189,8 @@ def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
     lines.append(f"| **the paper**, ViT-B/16 | | {' | '.join(PAPER)} |")
     for record in sorted(found, key=lambda record: -angles_of(record).hfc[0]):
         growth = record["config"]["growth"]
-        lines.append(f"| {' | '.join((space_of(growth), space_of(growth, '_pre'), *row_of(record)))} |")
+        old, before = space_of(growth), space_of(growth, "_pre")
+        lines.append(f"| {' | '.join((old, 'the same' if before == old else before, *row_of(record)))} |")
     return lines
 
 

@@ -33,9 +33,9 @@ from scipy import stats
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Grow, GrowthPolicy, Measurement
 from lw2g.registry.catalogue import load_catalogue
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from vega_picture import as_svg
+from interval_plot import Panel, Point, picture
 
 Choice = int | str
 
@@ -390,43 +390,28 @@ def page(found: Mapping[str, Any]) -> str:
 
 
 def drawn(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return as SVG what rules gain and how measures rank sets, with intervals: a column a group."""
-    columns = []
+    """Return as SVG what rules gain and how measures rank sets, with intervals: a mark for each group."""
+    gains: dict[str, dict[str, Point]] = {}
+    taus: dict[str, dict[str, Point]] = {}
     for group, figures in found.items():
-        gains = {name: row["gain"] for name, row in figures["rules"].items()}
-        taus = {name: row["tau"] for name, row in figures["measures"].items()}
-        taus["(another repetition)"] = figures["tau of outcomes"]
-        panels = [
-            _panel(group, gains, "FAA less that of growing, points", 2),
-            _panel(group, taus, "Kendall's tau with FAA", 1),
-        ]
-        columns.append({"vconcat": panels})
-    return as_svg({"hconcat": columns, "background": "white"})
-
-
-def _panel(title: str, told: Mapping[str, Figure], axis: str, most: float) -> dict[str, Any]:
-    """Return a drawing of figures with their intervals, cut off at -most and most."""
-    values = [
-        {"name": name, "mean": one.mean, "low": one.mean - half, "high": one.mean + half}
-        for name, one in told.items()
-        if one.mean is not None
-        for half in [one.half or 0.0]
+        for name, row in figures["rules"].items():
+            gains.setdefault(name, {}).update(_point(group, row["gain"]))
+        for name, row in figures["measures"].items():
+            taus.setdefault(name, {}).update(_point(group, row["tau"]))
+        taus.setdefault("(another repetition)", {}).update(_point(group, figures["tau of outcomes"]))
+    panels = [
+        Panel("FAA less that of growing, points", gains, (-2.0, 2.0)),
+        Panel("Kendall's tau with FAA", taus, (-1.0, 1.0)),
     ]
-    place: dict[str, Any] = {"type": "quantitative", "title": axis, "scale": {"domain": [-most, most]}}
-    interval = {"x": {"field": "low", **place}, "x2": {"field": "high"}}
-    return {
-        "title": title,
-        "width": 260,
-        "data": {"values": values},
-        "encoding": {"y": {"field": "name", "type": "nominal", "title": None, "sort": None}},
-        "layer": [
-            {"mark": {"type": "rule", "clip": True}, "encoding": interval},
-            {
-                "mark": {"type": "point", "filled": True, "clip": True},
-                "encoding": {"x": {"field": "mean", **place}},
-            },
-        ],
-    }
+    return picture(list(found), panels, "What rules gain over growing, and how measures rank sets")
+
+
+def _point(group: str, figure: Figure) -> dict[str, Point]:
+    """Return the point of a figure under the name of its group; nothing where it has no value."""
+    if figure.mean is None:
+        return {}
+    half = figure.half or 0.0
+    return {group: Point(figure.mean, figure.mean - half, figure.mean + half)}
 
 
 def main() -> None:

@@ -59,17 +59,25 @@ def drawn(found: list[dict[str, object]]) -> str:
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "data": {"values": found},
+        "config": {
+            "legend": {
+                "orient": "bottom",
+                "columns": 1,
+                "labelLimit": 240,
+                "layout": {"bottom": {"direction": "vertical"}},
+            }
+        },
         "facet": {
             "column": {"field": "space", "type": "nominal", "title": None, "sort": list(TAPS.values())},
             "row": {"field": "method", "type": "nominal", "title": None, "sort": list(METHODS.values())},
         },
         "spec": {
-            "width": 200,
-            "height": 170,
+            "width": 140,
+            "height": 130,
             "layer": [
                 {
                     "data": {"values": [{"x": 5, "y": 5}, {"x": 80, "y": 80}]},
-                    "mark": {"type": "line", "color": "lightgray"},
+                    "mark": {"type": "line", "color": "#8a929b"},
                     "encoding": {
                         "x": {"field": "x", "type": "quantitative"},
                         "y": {"field": "y", "type": "quantitative"},
@@ -84,7 +92,7 @@ def drawn(found: list[dict[str, object]]) -> str:
                             "field": "gradient of",
                             "type": "nominal",
                             "sort": list(WHOSE),
-                            "scale": {"domain": list(WHOSE), "range": ["#d62728", "#1f77b4", "#7f7f7f"]},
+                            "scale": {"domain": list(WHOSE), "range": ["#d9534f", "#4a86c5", "#8a929b"]},
                         },
                         "shape": {"field": "rows", "type": "nominal", "sort": list(ROWS.values())},
                     },

@@ -1,7 +1,7 @@
 """Tables of the study on pages, and its packs.
 
     python experiments/growth_score/score_pages.py --pack RUNS   # put finished runs into the store
-    python experiments/growth_score/score_pages.py --print       # print tables and verdicts
+    python experiments/growth_score/score_pages.py --print       # print tables and verdicts, with all rows
 
 ``scripts/tables.py`` writes and checks the pages.
 """
@@ -58,11 +58,13 @@ TOLD = {
 }
 TAPS = {"block-input": "block input", "after-norm": "after its norm", "queries": "queries by head"}
 ROWS = {
-    "all": "all tokens",
-    "one-12": "one token of 12 images",
-    "one-24": "one token of 24 images",
-    "one-48": "one token of 48 images",
+    "all": "all",
+    "one-12": "12",
+    "one-24": "24",
+    "one-48": "48",
 }
+SHOWN = ("all",)
+"""The choice of rows that the page has; ``--print`` has the others."""
 SCORES = {
     "least": "least HFC, so least Z",
     "greatest": "greatest HFC",
@@ -78,8 +80,8 @@ SHORT = {
     "rank": "block inputs: the rank of the space is above 90 %",
     "own": "block inputs: a task's own space hinders it as much as others, within half a degree",
     "kind": "queries by head: greatest HFC beyond ranks finds the kind in more than 60 %",
-    "least-z": "least Z finds the kind no oftener than chance",
-    "means": "class means find it at least as often",
+    "least-z": "least Z, by which the published rule shares, finds it no oftener than chance",
+    "means": "class means of frozen features find it at least as often as HFC beyond ranks",
     "poorest": "`min` lets photographs join sketches, and not the other way round",
     "joins": "`affinity` puts a task with its domain at least as often as `min`",
     "accuracy": "the policies end within two points of each other",
@@ -91,11 +93,11 @@ SHORT = {
     "report-equal": "report streams: `keep` ends no lower than `always` by a point",
     "report-buys": "report streams: `keep` ends above the better of `always` and `one`",
 }
-"""The hypotheses in few words; their criteria are those of ``hypotheses.toml``."""
+"""The hypotheses in few words; claims and criteria stand in ``hypotheses.toml``."""
 VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
 """Values of the options of ``OPTIONS``, the published one first."""
 POLICIES = {
-    "lda": "`lda` on frozen features (the floor)",
+    "lda": "`lda` (the floor)",
     "always": "`always`",
     "one": "`one`",
     "min": "`min`",
@@ -112,11 +114,11 @@ def table(heads: Sequence[str], rows: Iterator[Sequence[str]], words: int = 1) -
     return [f"| {' | '.join(heads)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def variance(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of variances: every method, tap and choice of rows at energy 0.95."""
+def variance(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the rows of the table of variances: methods, taps and choices of rows at energy 0.95."""
     for cross in found:
         for tap, words in TAPS.items():
-            for rows, tokens in ROWS.items():
+            for rows in shown:
                 reading = f"{tap}|{rows}|0.95"
                 shares = cross.shares(reading)
                 own = cross.own(reading)
@@ -124,7 +126,7 @@ def variance(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
                 yield (
                     cross.words,
                     words,
-                    tokens,
+                    ROWS[rows],
                     f"{cross.hfc(reading).mean():.1f}",
                     *(f"{shares[part]:.1f}" for part in ("space", "gradient", "interaction", "rank")),
                     f"{own.mean:+.2f} ± {own.half:.2f}",
@@ -164,7 +166,7 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             )
             measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
             z = "-"
-            if measured and row in ("min", "affinity"):
+            if measured and row == "min":
                 z = f"{_span([one for one, _ in measured])}, by ranks {_span([one for _, one in measured])}"
             shared, like = joins(runs, stream, row)
             yield (
@@ -185,12 +187,11 @@ def _span(values: Sequence[float]) -> str:
 def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of `keep`: development streams, then report streams.
 
-    In brackets stand standard deviations over orders; seconds are the least of the orders, for a busy
-    machine only adds to them.
+    In brackets stand standard deviations over orders.
     """
     for part in ("keep", "report"):
         for stream in plan[part]["streams"]:
-            always, one = chosen(runs, stream, "always"), chosen(runs, stream, "one")
+            one = chosen(runs, stream, "one")
             for row in POLICIES:
                 own = chosen(runs, stream, row)
                 if not own:
@@ -204,11 +205,9 @@ def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[s
                     POLICIES[row],
                     str(len(own)),
                     _with_deviation([run.faa for run in own.values()]),
-                    _apart(less(own, always) if row != "always" else None),
                     _apart(less(own, one) if row != "one" else None),
                     sets,
                     seen,
-                    f"{min(run.record['seconds']['total'] for run in own.values()):,.0f}",
                 )
 
 
@@ -257,28 +256,23 @@ def verdict_rows(
 ) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of verdicts."""
     for one in judged(plan, found, runs):
-        yield one.name, one.claim, f"**{one.verdict}**", one.found or "-"
+        yield one.name, SHORT[one.name], f"**{one.verdict}**", one.found or "-"
 
 
-def in_short(plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the short table of verdicts."""
-    for one in judged(plan, found, runs):
-        yield SHORT[one.name], f"**{one.verdict}**"
-
-
-def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
-    """Return the tables of each page by name."""
+def tables_of(stored: Stored, rows: Sequence[str] = SHOWN) -> dict[str, dict[str, list[str]]]:
+    """Return the tables of each page by name, that of variances with these choices of rows."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
     shares = ("space, %", "gradient, %", "both together, %", "rank, %")
     right = ("least Z right, %", "beyond ranks right, %")
     columns = [f"{cross.words}: {words}" for cross in found for words in TAPS.values()]
-    budget = ("images seen", "seconds")
     streams = [*plan["keep"]["streams"], *(f"{name} (report)" for name in plan["report"]["streams"])]
     return {
         ARCHIVE: {
             "score-variance": table(
-                ("method", "space", "rows", "HFC", *shares, "own less others", *right), variance(found), 3
+                ("method", "space", "tokens", "HFC", *shares, "own less others", *right),
+                variance(found, rows),
+                3,
             ),
             "score-finders": table(("the set taken", *columns), finders(found)),
             "score-turns": table(
@@ -297,19 +291,18 @@ def tables_of(stored: Stored) -> dict[str, dict[str, list[str]]]:
                 2,
             ),
             "score-verdicts": table(
-                ("", "claim", "verdict", "found; development streams, unless it says report"),
+                ("", "hypothesis", "verdict", "found; development streams, unless it says report"),
                 verdict_rows(plan, found, runs),
                 4,
             ),
             "growth-keep": table(
-                ("stream", "policy", "orders", "FAA", "less `always`", "less `one`", "sets", *budget),
+                ("stream", "policy", "orders", "FAA", "less `one`", "sets", "images seen"),
                 keeping(plan, runs),
                 2,
             ),
             "growth-options": table(("option", "orders", "FAA", "less the published one"), options(runs), 1),
         },
         GROWTH: {
-            "score-short": table(("hypothesis", "verdict"), in_short(plan, found, runs), 2),
             "growth-policies": table(("policy", *streams), by_policy(plan, runs)),
         },
     }
@@ -361,7 +354,7 @@ def main() -> None:
     for runs in arguments.pack:
         pack(runs)
     if arguments.print:
-        for tables in tables_of(stored_runs(STORE, load_catalogue())).values():
+        for tables in tables_of(stored_runs(STORE, load_catalogue()), list(ROWS)).values():
             for lines in tables.values():
                 print(*lines, "", sep="\n")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +24,21 @@ from PIL import Image
 from safetensors.numpy import load_file
 from scipy import stats
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from vega_picture import as_svg
+from interval_plot import Panel, Point, picture
 
 ONE, EACH, LONG, SLOW = "one set", "a set each, three asked", "one set of length 50", "slca-plus-plus"
-DRAWN = (
-    "a set each less one",
-    "a set each less one, same routing",
-    "LoRA: a set each less one",
-    "LoRA: a set each less one at a tenth of the rate, same routing",
-    "slca-plus-plus less one",
-)
+DRAWN = {
+    "a set each less one": "a set each less one",
+    "a set each less one, same routing": "the same, same routing",
+    "LoRA: a set each less one": "LoRA: a set each less one",
+    "LoRA: a set each less one at a tenth of the rate, same routing": (
+        "LoRA: the same, one slow, same routing"
+    ),
+    "slca-plus-plus less one": "slca-plus-plus less one",
+}
+"""The comparisons of the picture, and their names there."""
 PAIRS = {
     "a set each less one": (EACH, ONE),
     "a set each less one, same routing": (EACH, "one set, routed as a set each"),
@@ -140,27 +143,14 @@ def heterogeneity(folder: Path, size: int, weights: Path) -> float:
     return float((share - chance) / (1 - chance))
 
 
-def drawn(points: list[dict[str, Any]]) -> str:
-    """Return the picture as SVG: differences against heterogeneity, a colour for each comparison."""
-    x = {"field": "H", "type": "quantitative", "title": "heterogeneity H (0: tasks at random)"}
-    legend = {"orient": "bottom", "columns": 1, "title": None, "labelLimit": 400}
-    shared = {"x": x, "color": {"field": "comparison", "type": "nominal", "legend": legend}}
-    y = {"type": "quantitative", "title": "difference of FAA, points"}
-    interval = {**shared, "y": {"field": "low", **y}, "y2": {"field": "high"}}
-    layers: list[dict[str, Any]] = [
-        {"mark": "rule", "encoding": interval},
-        {"mark": {"type": "point", "filled": True}, "encoding": {**shared, "y": {"field": "mean", **y}}},
-        {"mark": {"type": "rule", "strokeDash": [4, 4]}, "encoding": {"y": {"datum": 0}}},
-        {
-            "transform": [
-                {"aggregate": [{"op": "max", "field": "high", "as": "top"}], "groupby": ["stream", "H"]}
-            ],
-            "mark": {"type": "text", "angle": 270, "align": "left", "dx": 4},
-            "encoding": {"x": x, "y": {"field": "top", **y}, "text": {"field": "stream"}},
-        },
-    ]
-    page = {"data": {"values": points}, "layer": layers, "width": 560, "height": 360, "background": "white"}
-    return as_svg(page)
+def drawn(points: Sequence[Mapping[str, Any]]) -> str:
+    """Return the picture as SVG: a row a stream, the most alike tasks first, a mark a comparison."""
+    rows: dict[str, dict[str, Point]] = {}
+    for point in sorted(points, key=lambda point: point["H"]):
+        row = rows.setdefault(f"{point['stream']} {point['H']:+z.2f}", {})
+        row[DRAWN[point["comparison"]]] = Point(point["mean"], point["low"], point["high"])
+    panel = Panel("difference of FAA, points", rows)
+    return picture(list(DRAWN.values()), [panel], "Differences of final accuracy by stream and comparison")
 
 
 def main() -> None:

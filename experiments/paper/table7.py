@@ -85,20 +85,21 @@ def of_a_run(record: dict[str, Any], title: str = "this run") -> list[dict[str, 
 def drawn(found: list[dict[str, object]]) -> str:
     """Return the picture as SVG."""
     runs = list(dict.fromkeys(str(point["run"]) for point in found))
-    width = 320 if len(runs) < 3 else 200 if len(runs) < 5 else 130
+    beside = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "top", "labelAnchor": "start"}
     place = {"x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}}}
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "data": {"values": found},
         "facet": {
-            "column": {"field": "run", "type": "nominal", "title": None, "sort": runs},
-            "row": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
+            "row": {"field": "run", "type": "nominal", "title": None, "sort": runs, "header": beside},
+            "column": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
         },
-        "resolve": {"scale": {"x": "shared"}},
+        "config": {"legend": {"orient": "bottom"}},
+        "spacing": {"row": 8, "column": 16},
         "spec": {
-            "width": width,
-            "height": 130,
+            "width": 130,
+            "height": 64,
             "encoding": place,
             "layer": [
                 {

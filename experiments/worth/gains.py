@@ -9,7 +9,6 @@ Criteria and distances stand in ``hypotheses.toml``, written before the rows; no
 from __future__ import annotations
 
 import argparse
-import html
 import itertools
 import json
 import statistics
@@ -25,6 +24,7 @@ from scipy import stats
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from interval_plot import Panel, Point, picture  # noqa: E402
 from stream_tables import StreamRun, runs_of, with_interval  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
@@ -225,92 +225,16 @@ def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     yield from (f"- {line}" for line in verdicts(plan, ends))
 
 
-COLOURS = ("#2f6fb5", "#c2502f", "#3d8b53", "#8a5fb0", "#a8801f")
-INK = "#808080"
-TITLES = {
-    "labelled": "100 less accuracy of frozen lda",
-    "blind": "100 less confidence of the backbone's own head",
-}
-TOP, BOTTOM, WIDTH = 20, 300, 320
-
-
-@attrs.frozen(kw_only=True)
-class Panel:
-    """The place of one distance in the picture.
-
-    Attributes:
-        left: Its left edge, in pixels.
-        far: The distance of each stream.
-        low: The least gain that is drawn.
-        high: The greatest one.
-    """
-
-    left: int
-    far: Mapping[str, float]
-    low: float
-    high: float
-
-    def x(self, stream: str) -> float:
-        """Return where a stream stands."""
-        first, last = min(self.far.values()) - 2, max(self.far.values()) + 2
-        return self.left + WIDTH * (self.far[stream] - first) / (last - first)
-
-    def y(self, value: float) -> float:
-        """Return where a gain stands; one beyond the edge stands on it."""
-        within = min(max(value, self.low), self.high)
-        return BOTTOM - (BOTTOM - TOP) * (within - self.low) / (self.high - self.low)
-
-    def axes(self, title: str) -> Iterator[str]:
-        """Yield the lines at gains and the names of streams."""
-        first = 5 * (int(self.low) // 5 + 1)
-        for value in range(first, int(self.high) + 1, 5):
-            at, width = self.y(value), 1.5 if value == 0 else 0.4
-            ends = f'x1="{self.left}" x2="{self.left + WIDTH}" y1="{at:.1f}" y2="{at:.1f}"'
-            yield f'<line {ends} stroke="{INK}" stroke-width="{width}"/>'
-            yield f'<text x="{self.left - 6}" y="{at + 4:.1f}" text-anchor="end">{value:+d}</text>'
-        for number, stream in enumerate(sorted(self.far, key=lambda each: self.far[each])):
-            # names of neighbours stand below one another
-            # the last name ends at the edge, which a reader's wider letters would leave otherwise
-            at = min(self.x(stream), self.left + WIDTH - 3.2 * len(stream))
-            place = f'x="{at:.1f}" y="{BOTTOM + 14 + 12 * (number % 2)}"'
-            yield f'<text {place} text-anchor="middle" font-size="10">{html.escape(stream)}</text>'
-        yield f'<text x="{self.left + WIDTH / 2:.0f}" y="{BOTTOM + 46}" text-anchor="middle">{title}</text>'
-
-    def point(self, own: Gain, number: int) -> Iterator[str]:
-        """Yield a gain and its interval in the colour of its method; methods stand side by side."""
-        at, colour = self.x(own.stream) + 5 * (number - 2), COLOURS[number]
-        if own.apart.low is not None and own.apart.high is not None:
-            low, high = self.y(own.apart.low), self.y(own.apart.high)
-            yield f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
-        said = html.escape(f"{own.method} on {own.stream}: {own}, best frozen head {own.head}")
-        yield f'<circle cx="{at:.1f}" cy="{self.y(own.apart.mean):.1f}" r="4" fill="{colour}">'
-        yield f"<title>{said}</title></circle>"
-
-
 def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
-    """Return the picture as SVG: gain against distance, a panel for each of the two distances."""
-    gains, far = gains_of(plan, ends), distances(plan, ends)
-    means = [own.apart.mean for own in gains.values()]
-    methods = list(plan["methods"])
-    parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 390" font-family="sans-serif" '
-        f'font-size="11" fill="{INK}">'
-    ]
-    for number, (name, title) in enumerate(TITLES.items()):
-        panel = Panel(
-            left=50 + 380 * number,
-            far={stream: far[stream][name] for stream in plan["streams"]},
-            low=min([-5.0, *means]) - 1,
-            high=max([5.0, *means]) + 1,
-        )
-        parts += panel.axes(title)
-        for (_, method), own in gains.items():
-            parts += panel.point(own, methods.index(method))
-    for number, method in enumerate(methods):
-        left = 50 + 130 * number
-        parts.append(f'<circle cx="{left}" cy="372" r="4" fill="{COLOURS[number]}"/>')
-        parts.append(f'<text x="{left + 8}" y="376">{html.escape(method)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
+    """Return the picture as SVG: the gains on each stream, from near to far by what frozen `lda` gets."""
+    far = distances(plan, ends)
+    streams = sorted(plan["streams"], key=lambda stream: far[stream]["labelled"])
+    rows: dict[str, dict[str, Point]] = {stream: {} for stream in streams}
+    for (stream, method), own in gains_of(plan, ends).items():
+        mean, low, high = own.apart.mean, own.apart.low, own.apart.high
+        rows[stream][method] = Point(mean, mean if low is None else low, mean if high is None else high)
+    panel = Panel("points above the best frozen head", rows)
+    return picture(list(plan["methods"]), [panel], "What training gains over the best frozen head, by stream")
 
 
 def page_with(text: str, table: Sequence[str]) -> str:

@@ -89,7 +89,7 @@ def require_place(images: Sequence[str | Path], boxes: str | Path | None, out: s
     if out is None:
         return
     if boxes is None:
-        raise ConfigError("out: answers are written in the format of boxes", "give boxes, too")
+        raise ConfigError("out: answers are written in the format of --boxes", "give --boxes, too")
     out = Path(out)
     boxes = Path(boxes)
     if out.exists() or out.is_symlink():

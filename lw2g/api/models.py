@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import DataError
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.importing import importing_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from lw2g.model.trained import TrainedModel
 
@@ -76,29 +76,17 @@ def at_home(model: TrainedModel, folder: Path, source: str, given: Mapping[str, 
     from lw2g import learn, test, unlearn
     from lw2g.model.home import Home
 
-    steps = [partial(step, folder, **given) for step in (learn, unlearn)]
-    if is_hub_address(source):  # nobody looks for a new model beside the cache
-        steps = [partial(_into_named, step) for step in steps]
+    # one on the hub has to be copied first, which these functions say
+    place = source if is_hub_address(source) else folder
     elsewhere = {name: value for name, value in given.items() if name != "device"}
     model.home = Home(
         source=source,
         open=partial(load, folder.absolute(), **elsewhere),
-        learn=steps[0],
-        unlearn=steps[1],
+        learn=partial(learn, place, **given),
+        unlearn=partial(unlearn, place, **given),
         test=test,
     )
     return model
-
-
-def _into_named(step: Callable[..., Any], *arguments: Any, out: Path | None = None, **options: Any) -> Any:
-    """Take a step from a model of the hub, which has to be told where the new one goes.
-
-    Raises:
-        ConfigError: It is not.
-    """
-    if out is None:
-        raise ConfigError("out: the model lies in the cache of the hub", "name a folder for the new one")
-    return step(*arguments, out=out, **options)
 
 
 @expands_paths

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
-from lw2g.errors import DataError, as_word
+from lw2g.errors import DataError, Lw2gError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
 from lw2g.interfaces.metric import DEFINITIONS
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Recorded",
     "head_taken",
+    "is_finished",
     "manifest_of",
     "next_method",
     "over_runs",
@@ -108,6 +109,17 @@ class Recorded:
         from lw2g.results.recorded_evidence import apart
 
         return apart(dict(decision))
+
+
+def is_finished(run: Path) -> bool:
+    """Return whether a run has learned its whole stream; of one that cannot be read nothing is known."""
+    from lw2g.results.found_runs import read_run
+
+    try:
+        found = read_run(run)
+    except Lw2gError:  # whoever opens it says what is wrong
+        return False
+    return found is not None and found.state == "finished"
 
 
 def head_taken(record: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, counted, nearest
@@ -121,6 +121,9 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         Raises:
             ConfigError: A condition is malformed, or no run has such an option.
         """
+        from lw2g.results.found_runs import State
+
+        states = get_args(State)
         chosen = list(self.runs)
         for text in conditions:
             key, wanted = _condition(text)
@@ -130,6 +133,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                 raise ConfigError(
                     f"--where: no run has an option {key!r}{nearest(key, known)}", "write it like seed=0"
                 )
+            if key == "state" and wanted not in states:
+                raise ConfigError(f"--where: no state is called {wanted!r}", f"name {', '.join(states)}")
             # a value that is no text may have been written as one
             met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in values]
             chosen = list(compress(chosen, met))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import traceback
 from importlib import import_module
 from typing import Any, cast
@@ -222,6 +223,9 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
     for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
         message = message.replace(sentence, clause)
+    # click's names of types say how a program checks them
+    for kind, meant in (("integer", "whole number"), ("float", "number")):
+        message = re.sub(f"is not a valid {kind}( range)?", f"is no {meant}", message)
     message = message[:1].lower() + message[1:]
     # click leaves the command out where its parser finds no value behind an option
     command = "lw2g" if error.ctx is None else error.ctx.command_path

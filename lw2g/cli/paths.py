@@ -13,6 +13,15 @@ from lw2g.ground.spelling import expanded
 __all__ = ["AnyPath"]
 
 
+def _as(param: click.Parameter | None) -> str:
+    """Return for what a value is given, as the help names it."""
+    if param is None:
+        return ""
+    if isinstance(param, click.Option):
+        return f" as {max(param.opts, key=len)}"
+    return f" as {param.human_readable_name.strip('[]')}"
+
+
 class AnyPath(click.Path):
     """A path, in which ``~`` stands for the home folder; without NUL characters."""
 
@@ -26,6 +35,5 @@ class AnyPath(click.Path):
         if str(value).startswith("~"):
             value = str(expanded(value))
         if not self.file_okay and os.path.isfile(value):
-            name = "it" if param is None else param.human_readable_name
-            raise ConfigError(no_folder(value), f"give a folder as {name}")
+            raise ConfigError(no_folder(value), f"give a folder{_as(param)}")
         return super().convert(value, param, ctx)

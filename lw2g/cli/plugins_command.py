@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from lw2g.api.plugins import (
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
+from lw2g.errors import counted
 from lw2g.runtime.console import console, printable, table
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ __all__ = ["plugins"]
 _NAMES = (*KINDS, *OWN_SECTIONS)
 """What is no component's name."""
 _WIDTH = 100
-"""Columns of an overview and of a list, wherever they are printed."""
+"""Columns of an overview and of a list; fewer on a terminal that has fewer."""
 _OURS = "With a kind, such as baseline, head or policy, it lists the components of that kind."
 
 
@@ -47,7 +50,8 @@ _OURS = "With a kind, such as baseline, head or policy, it lists the components 
 @json_option("Print a JSON list.")
 def plugins(name: str | None, as_json: bool) -> None:
     """Print a line per kind, a line per component of a kind, or all that the records of some say."""
-    kind = next((kind for kind in KINDS if kind == name), None)
+    # several of a kind are meant, and its name says one
+    kind = next((kind for kind in KINDS if name in (kind, counted(2, kind).partition(" ")[2])), None)
     if name is None or kind is not None:
         _print_kinds(kind, as_json=as_json)
         return
@@ -99,20 +103,21 @@ def _print_overview(
     width = max(map(len, listed), default=0)
     for kind_or_command, names in listed.items():
         line = f"{kind_or_command.ljust(width)}  {len(names):>3}  "
-        click.echo(printable(line + _as_fits(names, _WIDTH - len(line))))
+        click.echo(printable(line + _as_fits(names, _width() - len(line))))
     click.echo("\nwhat they are: lw2g plugins KIND, such as baseline; options of one: lw2g plugins NAME")
 
 
 def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
     """Print what a kind is, and each component with its summary."""
-    click.echo(textwrap.fill(meaning_of_kind(kind), _WIDTH) + "\n")
+    click.echo(textwrap.fill(meaning_of_kind(kind), _width()) + "\n")
     names = [_name(entry.component.name, entry.origin) for entry in entries]
     width = max(map(len, names), default=0)
     indent = " " * (width + 2)
+    width_of_line = _width()
     lines = []
     for name, entry in zip(names, entries, strict=True):
         line = f"{name.ljust(width)}  {summary_of(entry.component)}"
-        lines += textwrap.wrap(line, _WIDTH, subsequent_indent=indent)
+        lines += textwrap.wrap(line, width_of_line, subsequent_indent=indent)
     for line in lines or ["none is installed beside those of lw2g itself"]:
         click.echo(printable(line))
     click.echo("\noptions of one: lw2g plugins NAME")
@@ -123,6 +128,11 @@ def _name(name: str, origin: Origin) -> str:
     if origin.first_party:
         return name
     return f"{name} ({origin.distribution or origin.plugin})"
+
+
+def _width() -> int:
+    """Return how many columns a line may have."""
+    return min(_WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _WIDTH
 
 
 def _as_fits(names: Sequence[str], width: int) -> str:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["runs"]
 
 _COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "task", "FAA")
+_SETTINGS = ("baseline", "policy", "benchmark", "backbone", "seed")
+"""The columns of which those that say the same of all runs are told below the table."""
+_WORDS = _COLUMNS[:5]
+"""The columns that are aligned to the left."""
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
@@ -41,12 +45,30 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(printable(f"no run at or below {str(directory)!r}"))
     else:
         rows = [_row(entry, directory) for entry in chosen.rows()]
-        console().print(table("", _COLUMNS, rows, left=5))
-        click.echo(counted(len(rows), "run"))
+        columns, lines, same = _without_equal(rows)
+        console().print(table("", columns, lines, left=sum(name in _WORDS for name in columns)))
+        click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
+
+
+def _without_equal(rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
+    """Return the columns and rows without settings that are the same in all, and what these are, in words.
+
+    A line of nine columns is longer than many a terminal is wide.
+    """
+    if len(rows) < 2:
+        return _COLUMNS, rows, []
+    equal = []
+    for at, name in enumerate(_COLUMNS):
+        if name in _SETTINGS and len({row[at] for row in rows}) == 1:
+            equal.append(at)
+    kept = [at for at in range(len(_COLUMNS)) if at not in equal]
+    same = [f"{_COLUMNS[at]} {rows[0][at]}" for at in equal if rows[0][at] not in ("-", "?")]
+    told = [f"all: {', '.join(same)}"] if same else []
+    return [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows], told
 
 
 def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:

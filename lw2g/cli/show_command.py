@@ -93,7 +93,7 @@ def _print_short(results: Recorded) -> None:
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")
-    lines.append("; ".join(reached))
+    lines += reached
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
     lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
     motions = record.get("findings", {}).get("motions", ())

@@ -33,7 +33,7 @@ __all__ = ["fitting", "run_seeds", "sweep"]
 _DEFAULT = "GRID.toml"
 """How messages name the command that is not named."""
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
-_ON_A_LINE = ("task", "left", "FAA", "host")
+_ON_A_LINE = {"task": "task {}", "FAA": "FAA {}", "left": "about {} left", "host": "on {}"}
 _ROWS_TO_SPARE = 8
 
 
@@ -276,8 +276,8 @@ class StatusLines:
             is_new = before is None and status.state == "waiting"
             if state_and_done != before and not is_new:
                 row = dict(zip(_COLUMNS, _row(status), strict=True))
-                details = [f"{name} {row[name]}" for name in _ON_A_LINE]
-                line = f"{status.cell.label}: {status.state}, {' '.join(details)}"
+                details = [words.format(row[name]) for name, words in _ON_A_LINE.items() if row[name] != "-"]
+                line = ", ".join([f"{status.cell.label}: {status.state}", *details])
                 click.echo(printable(line), err=True)
 
 

@@ -121,6 +121,8 @@ def require_outside(out: Path, *inputs: Path | None) -> None:
     """
     resolved = out.absolute().resolve()
     for one in inputs:
+        if one is not None and resolved == one.resolve() and one.is_dir():
+            raise ConfigError(f"{str(out)!r} is there already, and is read", "choose another folder")
         if one is not None and one.is_dir() and resolved.is_relative_to(one.resolve()):
             raise ConfigError(
                 f"{str(out)!r} lies in {str(one)!r}, which is read", "choose a folder outside of it"

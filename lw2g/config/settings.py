@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, le, optional
 
-from lw2g.errors import shown
+from lw2g.errors import ConfigError, shown
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
@@ -32,6 +32,7 @@ __all__ = [
     "RowTokens",
     "RunConfig",
     "is_evaluated",
+    "require_device",
 ]
 
 
@@ -257,9 +258,23 @@ def is_evaluated(task: int, last: int, evaluate: int | str) -> bool:
     return evaluate != "last" and (task + 1) % int(evaluate) == 0
 
 
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+"""Devices, as torch spells them."""
+
+
+def require_device(name: str) -> None:
+    """Refuse what is no name of a device, whether there is such a device or not.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not _DEVICE.fullmatch(name):
+        raise ConfigError(f"device: no device is called {shown(name)}", "name auto, cpu, mps, cuda or cuda:N")
+
+
 def _is_a_device(_instance: object, _field: attrs.Attribute[Any], value: str) -> None:
     """As torch spells it."""
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+    if not _DEVICE.fullmatch(value):
         raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N: {shown(value)}")
 
 

@@ -54,7 +54,8 @@ def structure(
     # defaults are converted like given values, so that a written file reads back equal
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
-            problems.append((key, f"no such option{nearest(key, [*fields, *also_known])}"))
+            meant = nearest(key, [*fields, *also_known]) or f" (there are {', '.join(fields) or 'none'})"
+            problems.append((key, f"no such option{meant}"))
             continue
         field = fields[key]
         kind = hints.get(field.name, Any)

@@ -33,6 +33,7 @@ __all__ = [
 
 _MAY_BE_EMPTY = ("carry", "evidence", "head", "trackers")
 """Sections omitted if empty; an empty [constraints] is a choice."""
+_AS_TOML = "correct it; `lw2g config` shows how one is written"
 _DEEPEST = 50
 """The deepest nesting of files that is read; lw2g writes less than half of it."""
 _LONGEST_KEY = 32
@@ -64,9 +65,11 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"
         ) from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
-        raise ConfigError(f"{str(path)!r} is no TOML: {_reason(error)}") from error
+        raise ConfigError(f"{str(path)!r} is no TOML: {_reason(error)}", _AS_TOML) from error
     except RecursionError as error:
-        raise ConfigError(f"{str(path)!r} is no TOML that can be read: nested too deeply") from error
+        raise ConfigError(
+            f"{str(path)!r} is no TOML that can be read: nested too deeply", _AS_TOML
+        ) from error
     if is_deeper(content, _DEEPEST):
         raise ConfigError(f"{str(path)!r} is nested too deeply")
     return content
@@ -90,11 +93,11 @@ def read_text(path: Path) -> str:
     try:
         return text_of(path)
     except OSError as error:
-        raise DataError(
-            f"{str(path)!r} cannot be read: {error.strerror}", "give a run's directory"
-        ) from error
+        is_mine = not isinstance(error, PermissionError)
+        remedy = "give a run's directory" if is_mine else "give yourself the right to read it"
+        raise DataError(f"{str(path)!r} cannot be read: {error.strerror}", remedy) from error
     except ValueError as error:
-        raise DataError(f"{str(path)!r} is no text ({error})", "restore the file") from error
+        raise DataError(f"{str(path)!r} is no text", "restore the file, or give another one") from error
 
 
 def parse_json(text: str, path: Path) -> Any:
@@ -120,6 +123,8 @@ def _reason(error: ValueError) -> str:
     Of a number with more than 4300 digits Python says "...; use sys.set_int_max_str_digits() to increase the
     limit", which no user of lw2g can do.
     """
+    if isinstance(error, UnicodeDecodeError):
+        return "it holds no text"
     return str(error).partition(";")[0]
 
 

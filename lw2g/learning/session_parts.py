@@ -178,10 +178,9 @@ class RunParts(ModelParts):
         whole = len(self.infos)
         least = max(done, 1)
         if tasks is not None and not least <= tasks <= whole:
-            state = f"has finished {done} of {whole}" if done else f"has {whole}"
-            raise ConfigError(
-                f"cannot stop after task {tasks}: the stream {state}", f"name one of {least} to {whole}"
-            )
+            state = f"the stream has {whole}" + (f", of which {done} are finished" if done else "")
+            some = f"name {whole}" if least == whole else f"name one of {least} to {whole}"
+            raise ConfigError(f"cannot stop after task {tasks}: {state}", some)
         goal = whole if tasks is None else tasks
         if isinstance(self.growth.policy, Planned):
             self.growth.policy.require_tasks(goal)

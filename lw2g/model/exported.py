@@ -158,7 +158,7 @@ def read_learned(directory: Path, manifest: Manifest) -> dict[str, Tensor]:
 
 
 def _again(directory: Path) -> str:
-    return f"export it anew: lw2g export RUN {directory}"
+    return f"make {str(directory)!r} anew (lw2g export, start or learn)"
 
 
 def _read_tensors(path: Path, manifest: Manifest, again: str) -> tuple[bytes, dict[str, Tensor]]:

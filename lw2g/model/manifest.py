@@ -21,6 +21,7 @@ from lw2g.config.settings import (
     ModelConfig,
     RoutingConfig,
     RunConfig,
+    require_device,
 )
 from lw2g.config.structure import NONE, structure
 from lw2g.disk.origins import ComponentOrigin
@@ -280,6 +281,8 @@ class Manifest:
             DataError: A component is not installed.
             ConfigError: An option is no longer there.
         """
+        if device is not None:
+            require_device(device)
         chosen = {"device": device, "evaluation_batch": batch_size}
         run = {name: value for name, value in self.run.items() if name not in FORMER_RUN_OPTIONS}
         run |= {name: value for name, value in chosen.items() if value is not None}

@@ -251,7 +251,7 @@ class TrainedModel(nn.Module):
         if pixels.dtype == torch.uint8:
             with self.computing():
                 return self.parts.still(pixels.cpu())
-        require_transformed(pixels, self.backbone.image_size)
+        require_transformed(pixels, self.backbone.image_size, self.backbone.fingerprint.mean)
         return pixels.float()
 
     def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.errors import ConfigError, DataError, counted
+from lw2g.errors import ConfigError, DataError, counted, no_folder
 from lw2g.pixels.box_files import read_boxes
 from lw2g.pixels.boxes import Box, BoxFile
 from lw2g.pixels.image_files import Crop, ImageHeader, examine_images, upright_size
@@ -145,7 +145,7 @@ def read_crops(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r}", "give the folder of the images of the boxes")
+        raise DataError(no_folder(folder), "give the folder of the images of the boxes")
     file = read_boxes(Path(path), folder)
     if named:
         _require_names(file)

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from lw2g.errors import DataError
-from lw2g.ground.notes import tell_note
+from lw2g.ground.notes import tell_note, tell_note_once
 from lw2g.ground.spelling import expanded
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
 from lw2g.pixels.image_files import Crop, content_of
@@ -94,12 +94,13 @@ def _name_of(image: Any) -> str:
     return Path(place).name if isinstance(place, str) else ""
 
 
-def require_transformed(pixels: Tensor, size: int) -> None:
-    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it.
+def require_transformed(pixels: Tensor, size: int, mean: Sequence[float]) -> None:
+    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it, and tell of one that may be none.
 
     Args:
         pixels: The tensor.
         size: Side of the network's input in pixels.
+        mean: What is taken from each channel of an image; then some of its pixels are below 0.
 
     Raises:
         DataError: It has another side, or holds anything but finite floating numbers.
@@ -112,6 +113,12 @@ def require_transformed(pixels: Tensor, size: int) -> None:
         )
     if not bool(pixels.isfinite().all()):
         raise DataError("an image holds values that are no finite numbers", "look at how it was made")
+    low, high = (float(value) for value in pixels.detach().aminmax())
+    if all(mean) and 0 <= low < high <= 1:
+        tell_note_once(
+            "an image of floating numbers from 0 to 1 is taken as it is; if it was not normalised, "
+            "model.transform(image) does that"
+        )
 
 
 def _files_of(folder: Path) -> Sequence[Path]:

@@ -91,7 +91,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     from rich.table import Table
     from rich.text import Text
 
-    new = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    new = Table(
+        title=Text(printable(title)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for position, column in enumerate(columns):
         new.add_column(
             Text(printable(column)), justify="left" if position < left else "right", overflow="fold"

@@ -16,13 +16,13 @@ from typing import Any, Literal
 import attrs
 import tomli_w
 
-from lw2g.config.directory import CELLS
+from lw2g.config.directory import CELLS, CONFIG, MANIFEST
 from lw2g.config.resolve import resolve
 from lw2g.config.roles import role_of_key
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.disk.lock import Writer, holder_of, writer_of
 from lw2g.disk.sealed import write_atomically
-from lw2g.errors import DataError, Lw2gError, shown
+from lw2g.errors import ConfigError, DataError, Lw2gError, shown
 from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun, read_run
@@ -92,7 +92,15 @@ class SweepDirectory:
         return dict(self._listed()["executor"])
 
     def write(self, cells: Sequence[Cell], executor: Mapping[str, Any] | None = None) -> None:
-        """Note the cells, their configurations and the executor; cancelled cells may start again."""
+        """Note the cells, their configurations and the executor; cancelled cells may start again.
+
+        Raises:
+            ConfigError: The directory is that of a run or a model.
+        """
+        if not (self.path / CELLS).exists():
+            for file, kind in ((CONFIG, "run"), (MANIFEST, "model")):
+                if (self.path / file).exists():
+                    raise ConfigError(f"{str(self.path)!r} holds a {kind}", "choose another --out")
         for folder in ("cells", "logs", "failed", "cancelled"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         for cell in cells:

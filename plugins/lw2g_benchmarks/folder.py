@@ -407,8 +407,8 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
             "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
             f"lw2g start {root} MODEL",
         )
-    found = [entry.name for entry in entries[:5]]
-    return DataError(f"{what} (found {found!r})", _root_help(str(root)))
+    found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
+    return DataError(f"{what} (found {found})", _root_help(str(root)))
 
 
 def _has_splits(folder: Path) -> bool:

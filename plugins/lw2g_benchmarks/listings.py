@@ -70,9 +70,9 @@ def from_folders(data: DataSet, folder: Path) -> Listing:
     missing = [split for split in _SPLITS if not (folder / split).is_dir()]
     if missing:
         lacks = " and ".join(f"{split}/" for split in missing)
-        entries = sorted(entry.name for entry in folder.iterdir())[:_NAMED]
+        entries = ", ".join(sorted(repr(entry.name) for entry in folder.iterdir())[:_NAMED]) or "nothing"
         raise DataError(
-            f"{data.title}: {str(folder)!r} lacks {lacks} (found {entries!r})",
+            f"{data.title}: {str(folder)!r} lacks {lacks} (found {entries})",
             f"expected {data.layout}, see `lw2g data get {data.name}`",
         )
     train = find_classes(folder / "train")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from lw2g.config.structure import structure
@@ -25,15 +24,14 @@ Progress = Callable[[str, int, int], None]
 
 
 def examine_data(
-    name: str, catalogue: Catalogue, *, root: Path | None, split: str | None, progress: Progress
+    name: str, catalogue: Catalogue, options: Mapping[str, Any], *, progress: Progress
 ) -> dict[str, Any]:
     """Return what the data of a benchmark are, after every image was decoded.
 
     Args:
         name: The benchmark.
         catalogue: Where it comes from.
-        root: The folder of its data; None for the usual one.
-        split: The split; None for the benchmark's.
+        options: Those of its options that are not left at their defaults.
         progress: Receives a step's name, how much of it is done, and its total.
 
     Raises:
@@ -41,11 +39,6 @@ def examine_data(
         DataError: Images are missing or cannot be decoded.
     """
     component = catalogue.get("benchmark", name)
-    options: dict[str, Any] = {}
-    if root is not None:
-        options["root"] = str(root.absolute())
-    if split is not None:
-        options["split"] = split
     config, problems = structure(component.config, options)
     if config is None:
         raise ConfigError("\n".join(f"benchmark.{key}: {text}" for key, text in problems))

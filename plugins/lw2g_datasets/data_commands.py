@@ -12,7 +12,7 @@ import click
 from lw2g.cli.bars import Bars
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import json_option
+from lw2g.cli.shared_options import json_option, settings_option
 from lw2g.cli.signature import documented, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, table
@@ -108,11 +108,12 @@ def get(name: str, **options: Any) -> None:
 @click.argument("name", shell_complete=complete_component("benchmark"))
 @click.argument("root", required=False, type=AnyPath(path_type=Path, file_okay=False))
 @options_of(check_data, "split")
+@settings_option(check_data)
 @json_option("Print class counts and hashes as JSON.")
-def check(name: str, root: Path | None, split: str | None, as_json: bool) -> None:
+def check(name: str, root: Path | None, split: str | None, settings: dict[str, Any], as_json: bool) -> None:
     """Print counts, checksums, and what is known to be wrong."""
     with Bars(counted=True) as progress:
-        report = check_data(name, root, split=split, progress=progress.report)
+        report = check_data(name, root, split=split, settings=settings, progress=progress.report)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.config.protocols import LIKE_FOR_LIKE
 from lw2g.config.resolve import resolve
-from lw2g.errors import UnknownComponentError, nearest
+from lw2g.errors import ConfigError, UnknownComponentError, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.dataset import (
@@ -154,6 +154,7 @@ def check_data(
     root: str | Path | None = None,
     *,
     split: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     progress: Progress = _silent,
 ) -> dict[str, Any]:
     """Examine the data of the benchmark ``name``, below ``root`` or the environment variable LW2G_DATA.
@@ -165,6 +166,7 @@ def check_data(
         name: The benchmark.
         root: The folder of its data; None for the usual one.
         split: The split; None for the benchmark's.
+        settings: Options of the benchmark by dotted keys, such as ``benchmark.test_share=0.2``.
         progress: As for :func:`get_data`.
 
     Returns:
@@ -178,7 +180,17 @@ def check_data(
     from lw2g_datasets.checking import examine_data
 
     folder = None if root is None else Path(root)
-    return examine_data(name, load_catalogue(), root=folder, split=split, progress=progress)
+    options: dict[str, Any] = {} if folder is None else {"root": str(folder.absolute())}
+    if split is not None:
+        options["split"] = split
+    for key, value in (settings or {}).items():
+        section, _, option = key.partition(".")
+        if section != "benchmark":
+            raise ConfigError(
+                f"{key}: only options of the benchmark can be set here", "write benchmark.OPTION"
+            )
+        options[option] = value
+    return examine_data(name, load_catalogue(), options, progress=progress)
 
 
 @expands_paths

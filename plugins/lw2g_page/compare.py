@@ -91,6 +91,8 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             priced.append(point)
             if not row.control:
                 rivals.append(point)
+        if len(priced) < 2:  # a price that one row alone has compares nothing
+            continue
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
             numbers.append(
@@ -155,11 +157,15 @@ _COSTS = (
 def costs(rows: Sequence[Row]) -> Numbers:
     """Return storage and operations: row, kind, part, mean over runs."""
     values: list[Sequence[Value]] = []
+    kinds_in_use = set()
     for row in rows:
         for kind, part, name in _COSTS:
             value = row.summary(COLUMNS[name]).mean
             if value is not None:
                 values.append((row.label, kind, part, value))
+            if value:
+                kinds_in_use.add(kind)
+    values = [one for one in values if one[1] in kinds_in_use]  # what no row has is no cost
     if not values:
         return Numbers(why="the records have neither storage nor operations")
     return Numbers(rows=values)

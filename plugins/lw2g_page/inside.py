@@ -363,10 +363,11 @@ def drift(inside: Inside) -> Numbers:
                 rows.append((task + 1, after + 1, 100 * value))
     if not rows:
         return Numbers(why="there was no old task whose features could drift")
-    facts = []
     if not any(row[2] for row in rows):
-        facts.append("no feature of an old task drifted: its set and all shared parameters stayed unchanged")
-    return Numbers(rows=rows, facts=facts)
+        return Numbers(
+            why="no feature of an old task drifted: its set and all shared parameters stayed unchanged"
+        )
+    return Numbers(rows=rows)
 
 
 def motions(inside: Inside) -> Numbers:

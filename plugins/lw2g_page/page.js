@@ -26,6 +26,7 @@
   };
   const isText = (values, at) => values.some((row) => typeof row[at] === "string");
   const MOST = 1500;
+  const NAMED = 24;  // classes whose names stand at the axes of their confusion
 
   function table(definition, rows, all) {
     const cells = rows.slice(0, MOST);
@@ -88,6 +89,8 @@
     const steps = wholeSteps(data.map((datum) => datum.after));
     const [texts, colours, forms] = [0, 1, 2].map((at) => definition.key.map((entry) => entry[at]));
     const scales = {
+      // thousands by letters, small numbers as they are: 280m would be read as millions
+      "@short": "abs(datum.value) < 1000 ? format(datum.value, '~g') : format(datum.value, '~s')",
       "@steps": steps,
       "@accuracy": accurate ? { domain: [from, 100], nice: false, zero: false, clamp: true } : { zero: false, padding: 8 },
       "@key": { domain: texts, range: colours.map((name) => `var(--${name})`) },
@@ -134,6 +137,14 @@
     square(spec, data, width) {
       spec.width = Math.min(width, 660);
       spec.height = spec.width - 60;
+      const names = new Map(data.flatMap((one) => [[one.true, one.true_name], [one.predicted, one.predicted_name]]));
+      const count = 1 + Math.max(...names.keys());
+      if (count > NAMED) return;  // a name in the middle of each class, where there is room for names
+      const axis = { grid: false, labelOverlap: spec.width / count < 16, values: Array.from({ length: count }, (_, at) => at + 0.5), labelLimit: 90,
+        labelExpr: `${JSON.stringify(Array.from({ length: count }, (_, at) => names.get(at) ?? String(at)))}[floor(datum.value)]` };
+      const { x, y } = spec.layer[0].encoding;
+      x.axis = { ...axis, labelAngle: -40, labelAlign: "right", labelBaseline: "middle" };
+      y.axis = axis;
     },
     flow(spec, data) {
       spec.height = Math.max(140, 26 * data.length);

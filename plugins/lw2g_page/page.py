@@ -23,6 +23,7 @@ from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
 from lw2g.results.table import ALL_ROWS, Row, Table
+from lw2g.runtime.telling import duration
 from lw2g_page.figures import FIGURES
 from lw2g_page.gallery import (
     ConfusedPair,
@@ -34,7 +35,7 @@ from lw2g_page.gallery import (
 )
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
-from lw2g_page.page_head import conditions_above, question_of
+from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of
 from lw2g_page.repeating import command_of
 from lw2g_page.result_lines import Results, results_of
 from lw2g_page.thumbnails import Allowance, Thumbnails
@@ -45,16 +46,22 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
-_TILES = {"faa": "FAA", "ffm": "FFM", "pra": "PRA", "ssp": "sets", "total_s": "seconds"}
-"""The columns above the page of a single run, and their titles there."""
+_TILES = {
+    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks"),
+    "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
+    "ssp": ("sets", "", "of parameters, each for one or more tasks"),
+    "total_s": ("time", "", "of the whole run, in h:mm:ss"),
+}
+"""What stands beside the answer of a single run: title, unit, and what it is in words."""
 
 
 @attrs.frozen
 class _Tile:
-    """A result of a single run: its title, its value as text, and what it means."""
+    """A result of a single run: its title, its value as text, the unit, and what it means."""
 
     title: str
     value: str
+    unit: str
     meaning: str
 
 
@@ -66,6 +73,7 @@ class _Section:
         benchmark: The name of the data.
         title: That name and the size of tasks.
         question: What the table answers.
+        answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
         published: Whether there are published values.
@@ -84,6 +92,7 @@ class _Section:
     benchmark: str
     title: str
     question: str
+    answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
     published: bool
@@ -227,6 +236,7 @@ def _section(
         benchmark=table.benchmark,
         title=table.title,
         question=question_of(table, reference, names, named=against is not None),
+        answer=answer_of(table, reference, names),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
         published=any(row.paper for row in table.rows),
@@ -380,13 +390,14 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
 def _tiles(run: ReportedRun) -> list[_Tile]:
     """Return the results of a run that it has."""
     tiles = []
-    for name, title in _TILES.items():
+    for name, (title, unit, meaning) in _TILES.items():
         column = COLUMNS[name]
         value = column.of(run.record)
         if value is None:
             continue
-        digits = column.digits
-        if value.is_integer():
-            digits = 0
-        tiles.append(_Tile(title, f"{value:z,.{digits}f}", column.meaning))
+        if name == "total_s":
+            shown = duration(value)
+        else:
+            shown = f"{value:z,.{0 if value.is_integer() else 1}f}"
+        tiles.append(_Tile(title, shown, unit, meaning))
     return tiles

@@ -1,20 +1,31 @@
-"""The head of a section of the page: what is asked, and under which conditions it is answered."""
+"""The head of a section of the page: what is asked, the answer, and under which conditions it holds."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+import attrs
+
 from lw2g.errors import counted
+from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
 
-__all__ = ["SECTIONS_ABOVE", "conditions_above", "question_of"]
+__all__ = ["SECTIONS_ABOVE", "Answer", "answer_of", "conditions_above", "question_of"]
 
 SECTIONS_ABOVE: Mapping[str, str] = {"benchmark": "Images", "backbone": "Backbone", "run": "Runs"}
 """The sections whose options stand in the head where all rows share them, and what they are called there."""
 _LISTED = 5
 """The largest number of seeds that are listed."""
+
+
+@attrs.frozen
+class Answer:
+    """What a table answers: a number with its unit, empty where there is none, and the words beside it."""
+
+    number: str
+    words: str
 
 
 def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *, named: bool) -> str:
@@ -39,6 +50,57 @@ def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *
     if not named:
         of = ", the first row" if reference.trains else ", the best of those that train nothing"
     return f"{asked}, and how far is that from {names[reference.label]}{of}?"
+
+
+def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> Answer:
+    """Return the answer to that question: the best final accuracy, and how far it is from others.
+
+    Controls are no answer where there is another row.
+
+    Args:
+        table: The table.
+        reference: The row that differences refer to; None for none.
+        names: The short name of each row by its label.
+    """
+    ends: dict[str, float] = {}
+    for row in table.rows:
+        mean = row.summary(COLUMNS["faa"]).mean
+        if row.finished and mean is not None:
+            ends[row.label] = mean
+    ranked = sorted(
+        (row for row in table.rows if row.label in ends), key=lambda row: (row.control, -ends[row.label])
+    )
+    if not ranked:
+        return Answer("", "No run is finished yet: the numbers are those after the last task of each.")
+    best = ranked[0]
+    number = f"{ends[best.label]:.1f} %"
+    over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
+    tasks = best.runs[0].tasks
+    after = f"right after {counted(int(tasks or 0), 'task')}"
+    if len(ranked) == 1:
+        return Answer(number, f"{after} (FAA, the mean over tasks): {names[best.label]}{over}.")
+    words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
+    if best.control:
+        words += ", all of which are controls"
+    elif any(row.control for row in ranked):
+        words += ", controls aside"
+    if reference is None or reference is best:
+        other, whose = ranked[1], f"the next one, {names[ranked[1].label]}"
+    else:
+        other, whose = reference, names[reference.label]
+    return Answer(number, f"{words}.{_apart(best, other, whose)}")
+
+
+def _apart(row: Row, other: Row, whose: str) -> str:
+    """Return a sentence of how far a row is from another one; empty where no pair of runs says so."""
+    gap = row.difference(other, COLUMNS["faa"])
+    if gap is None:
+        return ""
+    told = f" That is {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
+    if gap.low is None or gap.high is None:
+        return f"{told}."
+    told += f" (95 % interval {gap.low:+z.1f} to {gap.high:+z.1f}"
+    return f"{told}, in which 0 lies: which is better is open)." if gap.low <= 0 <= gap.high else f"{told})."
 
 
 def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, str]]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from lw2g.runtime.console import note, printable
 from lw2g_page.reporting import MIXABLE, Report
 from lw2g_page.reporting import report as tabulate
 
-__all__ = ["report"]
+__all__ = ["for_a_terminal", "report"]
 
 _PAGE = """--html writes a page for one run or many: figures with their numbers, unfinished runs up to their
 last task, and for a single run its misclassified test images."""
@@ -55,7 +59,40 @@ def report(
     for line in result.left_out:
         note(line)
     if out is None:
-        click.echo(printable(result.to_text(form or "md", every_remark=every_remark), lines=True), nl=False)
+        text = printable(result.to_text(form or "md", every_remark=every_remark), lines=True)
+        if form is None and sys.stdout.isatty():
+            text = for_a_terminal(text, shutil.get_terminal_size().columns)
+        click.echo(text, nl=False)
         return
     result.save(out)
     click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+
+
+def for_a_terminal(text: str, width: int) -> str:
+    """Return Markdown with the cells of tables below each other, and remarks broken between words.
+
+    Args:
+        text: The Markdown.
+        width: The columns of the terminal. A table that is wider stays as wide.
+    """
+    lines = []
+    for is_table, block in groupby(text.splitlines(), lambda line: line.startswith("| ")):
+        if is_table:
+            lines += _aligned([line[2:-2].split(" | ") for line in block])
+        else:
+            for line in block:
+                lines += textwrap.wrap(line, width, subsequent_indent="  ") or [""]
+    return "\n".join([*lines, ""])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table; its first column is aligned to the left, others to the right."""
+    head, _, *body = rows
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    rule = ["-" * width for width in widths]
+    lines = []
+    for row in (head, rule, *body):
+        first, *others = zip(row, widths, strict=True)
+        cells = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -23,14 +23,26 @@ _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
 _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
+_WORDS = {
+    "n": "runs",
+    "FAA": "right, %",
+    _DIFFERENCE: "points",
+    "FFM": "lost, points",
+    "PRA": "set found, %",
+    "chance PRA": "by guessing, %",
+    "SSP": "sets",
+    "ARI": "sets as planted, up to 1",
+}
+"""What stands small below the titles of columns, for readers who know none of the abbreviations."""
 
 
 @attrs.frozen(kw_only=True)
 class Heading:
-    """The head of a column: its title, for an option its whole key, and whether the column is text."""
+    """The head of a column: its title, for an option its whole key, words below, and whether it is text."""
 
     title: str
     key: str = ""
+    words: str = ""
     text: bool = False
 
 
@@ -72,6 +84,12 @@ class Results:
     unfinished: Sequence[tuple[str, str]]
     further: int
 
+    @property
+    def has_best(self) -> bool:
+        """Whether some number is marked as the best of its column."""
+        cells = [cell.content for line in self.lines for cell in line.cells]
+        return any(isinstance(content, Cell) and content.best for content in cells)
+
 
 def results_of(
     table: Table, columns: Sequence[Column], shown: Sequence[Column], reference: Row | None = None
@@ -109,7 +127,9 @@ def results_of(
     for title, key in zip(options.titles, options.keys, strict=True):
         heads.append(Heading(title=title, key=key, text=True))
     if numbers:
-        heads += [Heading(title=_with_its_unit(cell.title), text=cell.text) for cell in numbers[0]]
+        for cell in numbers[0]:
+            words = _WORDS.get(cell.title, "")
+            heads.append(Heading(title=_with_its_unit(cell.title), words=words, text=cell.text))
     made = []
     for row, name, values, cells in zip(table.rows, options.names, options.values, numbers, strict=True):
         chosen = []
@@ -141,7 +161,7 @@ def _without_equal(lines: Sequence[Sequence[ResultCell]]) -> tuple[list[list[Res
         contents = {(str(line[place].content), line[place].below) for line in lines}
         if len(contents) == 1 and cell.title != _STAYS and not cell.below:
             equal.add(place)
-            told.append(f"{cell.title} {cell.content}")
+            told.append(f"{cell.content} run each" if cell.title == "n" else f"{cell.title} {cell.content}")
     kept = [[cell for place, cell in enumerate(line) if place not in equal] for line in lines]
     return kept, told
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
                 "give one for each",
             )
         return images, labels, ()
-    if not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
+    if isinstance(given, Mapping) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
         remedy = _FORMS
         if hasattr(given, "dataset"):
             remedy = "a loader gives batches: give its data set, loader.dataset"
@@ -142,6 +142,8 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
             raise DataError(
                 f"{argument}: item {index} is a {type(item).__name__}, and no pair (image, label)", _FORMS
             )
+    while not hasattr(given, "classes") and hasattr(given, "dataset"):
+        given = given.dataset  # a part of a data set, as torch's random_split makes it
     return [image for image, _ in items], [label for _, label in items], getattr(given, "classes", ())
 
 

@@ -79,7 +79,7 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
 def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options: Any) -> None:
     """Print what was forgotten, and what of it may remain."""
     if (name is None) != last:
-        raise click.UsageError("give a class, or --last")
+        raise click.UsageError("give a class or --last" + (", not both" if last else ""))
     _, report = photographs.unlearn(model, name, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))

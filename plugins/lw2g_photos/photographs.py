@@ -32,7 +32,7 @@ def start(
     folder: str | Path | Labelled,
     out: str | Path,
     *,
-    backbone: str | None = None,
+    backbone: Any = None,
     weights: str | Path | None = None,
     image_size: int | None = None,
     head: str = CHOSEN_HEAD,
@@ -56,7 +56,7 @@ def start(
         folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
             for the class of each: ``(images, labels)``, a list of ``(image, label)``, or a torch data set of
             such pairs, without random transforms. An image is what :meth:`TrainedModel.predict` takes, but
-            floats are from 0 to 1.
+            floats are from 0 to 1. ``test`` may be such, too.
         out: The model's folder.
         backbone: A backbone, or any timm model; None for micro.
         weights: The backbone's weights.
@@ -66,8 +66,8 @@ def start(
             tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
-            which are learned after the check.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -87,7 +87,12 @@ def start(
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
 
-        catalogue = Locals.of(local).catalogue()
+        objects = Locals.of(local)
+        if backbone is not None and not isinstance(backbone, str):
+            # as if it had been given there: so the model is opened again with it
+            local = {**(local or {}), "backbone": backbone}
+            backbone = objects.name("backbone", backbone)
+        catalogue = objects.catalogue()
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     model, report = begin(
         _source(folder, "folder"),
@@ -134,8 +139,8 @@ def learn(
         model: The export, which is not changed.
         folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/* or as ``folder``, that check the result; None for a fifth of the new images,
-            which are learned after the check.
+        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
+            after the check.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -236,17 +241,17 @@ def test(
     the best class the gap between the share of right answers and the mean probability, averaged over images.
 
     Args:
-        model: The directory of the run or the export; or a model that is open.
-        folder: ``CLASS/IMAGE``, or images in memory as for :func:`start`; for a model of stored features a
-            file of these, whose test rows count.
-        strangers: Images of classes that the model does not know, in and below a folder, in memory, or such a
-            file: counts how many of them are called unknown.
+        model: The directory of the run or the export; or a model that is open, which stays where it is.
+        folder: ``CLASS/IMAGE``, or images in memory as for :func:`start`, where ``strangers`` may be a list;
+            for a model of stored features a file of these, whose test rows count.
+        strangers: Images of classes that the model does not know, in and below a folder, or such a file:
+            counts how many of them are called unknown.
         reject: With ``strangers``: the share of known images that may be called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
         min_side: As for :func:`start`.
         square: As for :func:`start`.
-        device: cpu, cuda, cuda:N or mps; None for the run's. An open model is asked where it is.
+        device: cpu, cuda, cuda:N or mps; None for the run's.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 
@@ -268,9 +273,10 @@ def test(
         from lw2g_photos.scoring import score as count
 
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
-    opened = model
     if isinstance(model, str | PathLike):
         opened = load(model, device=device, weights=weights, local=local)
+    else:
+        opened = model
     if isinstance(strangers, str):
         strangers = Path(strangers)
     return count(opened, _source(folder, "folder"), strangers, reject, crops)
@@ -292,8 +298,8 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one, as ``lw2g
-    start`` does, in model-taught.
+    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one in
+    model-taught, as ``lw2g start`` does.
 
     Args:
         model: The directory of the export; None where the page makes the first model.
@@ -351,7 +357,7 @@ def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
         DataError: There are boxes, and the images are in memory.
     """
     if isinstance(folder, str | PathLike):
-        return folder
+        return Path(folder)
     if boxes is not None:
         raise DataError("boxes: they are of images in a folder", "give the folder, or leave boxes out")
     return ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option
@@ -30,6 +31,9 @@ __all__ = ["test"]
 @json_option("Print JSON.")
 def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options: Any) -> None:
     """Print how many images are named rightly, and of which classes the fewest."""
+    typed = click.get_current_context().get_parameter_source("reject")
+    if options["strangers"] is None and typed is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--reject is for --strangers; give these, too")
     scored = photographs.test(model, folder, **options)
     if as_json:
         click.echo(json.dumps(scored, indent=1))

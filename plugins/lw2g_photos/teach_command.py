@@ -20,7 +20,7 @@ __all__ = ["teach"]
 @click.command(help=help_of(photographs.teach))
 @click.argument("model", metavar="[MODEL]", type=AnyPath(path_type=Path, file_okay=False), required=False)
 @options_of(photographs.teach, "backbone")
-@option_of(photographs.teach, "port", type=click.IntRange(0, 65535))
+@option_of(photographs.teach, "port", type=click.IntRange(0, 65535), metavar="N")
 @click.option("--no-browser", is_flag=True, help="Only print the address; open no browser.")
 @options_of(photographs.teach, "weights", "device")
 def teach(model: Path | None, no_browser: bool, **options: Any) -> None:

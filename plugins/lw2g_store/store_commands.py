@@ -10,7 +10,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.runtime.console import in_units, printable
 from lw2g_store import stores
 
@@ -25,7 +25,7 @@ _RUN = AnyPath(path_type=Path, file_okay=False)
 @options_of(stores.submit, "who")
 @option_of(stores.submit, "licence", type=click.Choice(stores.LICENCES))
 @option_of(stores.submit, "tuned_on", metavar="TEXT")
-@option_of(stores.submit, "runs", cls=Further)
+@option_of(stores.submit, "runs")
 @option_of(stores.submit, "hardware", metavar="TEXT", cls=Further)
 @option_of(stores.submit, "contact", metavar="TEXT")
 @option_of(stores.submit, "paper", metavar="TEXT")
@@ -99,7 +99,8 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     if broken:
         click.echo(f"{broken} of {count} do not hold")
         ctx.exit(1)
-    click.echo(f"everything holds ({count})")
+    none = "no run is there yet: lw2g submit adds one"
+    click.echo(f"everything holds ({counted(count, 'run')})" if count else none)
 
 
 _ALL = """The exit code is 1 if they differ in more than 0.1 %, or if new images are answered worse by more

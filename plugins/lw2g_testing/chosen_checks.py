@@ -47,9 +47,8 @@ def checks_of(
 ) -> Checks:
     """Check components against the contract of their kind, promise by promise.
 
-    Kinds are baseline, retrieval, policy, evidence, constraint, benchmark, backbone and tracker. Checks use
-    little data and download nothing; a check that needs something this machine lacks is skipped with the
-    reason.
+    Checks use little data and download nothing; a check that needs something this machine lacks is skipped
+    with the reason.
 
     Args:
         *names: The components.

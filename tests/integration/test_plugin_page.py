@@ -31,7 +31,7 @@ def blocks(language: str) -> list[str]:
 def environment_beside(folder: Path) -> dict[str, str]:
     """Make an environment that sees all installed packages, so that nothing is downloaded or left behind."""
     home = folder / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=300)
     (site,) = home.glob("lib/python*/site-packages")
     here = sysconfig.get_path("purelib")
     (site / "beside.pth").write_text(f"import site; site.addsitedir({here!r})\n", encoding="utf-8")
@@ -47,6 +47,7 @@ def environment_beside(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow(seconds=50)
 def test_every_command_of_the_page_works(tmp_path: Path) -> None:
     """From an empty folder to checked plugins and runs with LW2G on them."""
     listed = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]

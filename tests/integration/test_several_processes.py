@@ -200,7 +200,7 @@ def test_two_processes_agree_after_every_task(
         torch.testing.assert_close(both, alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
 def test_a_run_goes_on_to_the_same_bits(
     together: Together, catalogue: Catalogue, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,7 +224,7 @@ def test_a_run_goes_on_to_the_same_bits(
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=8)
 def test_no_process_outlives_the_first(tmp_path: Path) -> None:
     """However that ends, and even while the others still begin."""
     command = [sys.executable, "-m", "lw2g", "run", "--device", "cpu", "--devices", "2"]

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=10)
 def test_the_wheel_alone_runs_the_main_job(tmp_path: Path) -> None:
     """Plugins, weights and entry points are all in the wheel; tests and experiments are not."""
     if not (ROOT / "pyproject.toml").exists():

@@ -113,6 +113,7 @@ APART = {
     "run.seed": "the number of the order",
     "run.precision": "bf16 in packs, which auto takes where the processor has it; docs/use.md says so",
     "run.workers": "gives the same bits",
+    "run.device": "what a pack ran on stands in its submission",
     "run.evaluate": "when to look changes nothing that is learned",
     "backbone.name": "vit-tiny is that network of timm; its other options are compared below",
     "backbone.model": "see backbone.name",

@@ -287,6 +287,6 @@ def write_package(scaffold: Scaffold, directory: Path) -> list[Path]:
             written.append(target)
     except OSError as error:
         raise ConfigError(
-            f"{str(directory)!r} cannot be written ({error})", "choose another --out"
+            f"{str(directory)!r} cannot be written ({error.strerror})", "choose another --out"
         ) from error
     return written

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 
 import lw2g
-from lw2g.errors import DataError, Lw2gError
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.row_names import weights_name
 from lw2g.vit import loading
@@ -108,6 +108,26 @@ def test_an_export_is_opened_with_the_object(finished, tmp_path):
     assert torch.equal(lw2g.load(tmp_path / "whole", local=other)(images), expected)
     with pytest.raises(DataError, match="not those that the model was trained on"):
         lw2g.load(tmp_path / "bare", local=other)
+
+
+def test_a_first_model_is_made_on_an_object_and_goes_on_with_it(tmp_path):
+    """Without a run; its methods have the object, and whoever opens it gives the object again."""
+    shades = torch.arange(12, dtype=torch.uint8)[:, None, None, None].expand(12, 3, 8, 8) * 20
+    names = ["dark"] * 6 + ["light"] * 6
+    model, _ = lw2g.start(
+        (shades, names), tmp_path / "model", backbone=timm_model(0), head="lda", device="cpu"
+    )
+    assert (
+        repr(model)
+        .splitlines()[0]
+        .startswith("TrainedModel: simple-cil with head lda; local-vit-tiny-patch16-224")
+    )
+    _, report = model.learn((shades[:2] + 5, ["new"] * 2), out=tmp_path / "more")
+    assert [entry["class"] for entry in report["classes"]] == ["new"]
+    again = lw2g.load(tmp_path / "model", device="cpu", local={"backbone": timm_model(0)})
+    assert torch.equal(again(shades), model(shades))
+    with pytest.raises(ConfigError, match="backbone: 3 is no name and no backbone"):
+        lw2g.start((shades, names), tmp_path / "other", backbone=3)
 
 
 def checkpointing():

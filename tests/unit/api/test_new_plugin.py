@@ -449,11 +449,11 @@ def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path, kind):
     """Written, installed editable in an environment of its own, found by its entry point, tested."""
     package, venv = tmp_path / "new-one", tmp_path / "venv"
     write_package(Scaffold(name="new-one", kind=kind), package)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=300)
     python = venv / "bin" / "python"
     places = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
-    site = Path(subprocess.run(ask, check=True, capture_output=True, text=True, timeout=60).stdout.strip())
+    site = Path(subprocess.run(ask, check=True, capture_output=True, text=True, timeout=300).stdout.strip())
     # the new environment sees everything of this one, editable installations included
     lines = "".join(f"import site; site.addsitedir({place!r})\n" for place in sorted(places))
     (site / "everything.pth").write_text(lines, encoding="utf-8")
@@ -465,7 +465,7 @@ def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path, kind):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     tested = subprocess.run(
@@ -475,7 +475,7 @@ def test_a_fresh_package_installs_and_its_own_tests_pass(tmp_path, kind):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert tested.returncode == 0, tested.stdout
     assert " passed" in tested.stdout.splitlines()[-1]

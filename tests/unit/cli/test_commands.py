@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import attrs
 import pytest
@@ -119,6 +119,18 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             ["predict", "model", "image", "--top-k", "0"],
             "error: invalid value for '--top-k': 0 is not in the range x>=1; see lw2g predict --help",
         ),
+        (
+            ["predict", "model", "image", "--top-k", "many"],
+            "error: invalid value for '--top-k': 'many' is no whole number; see lw2g predict --help",
+        ),
+        (
+            ["unlearn", "model", "cat", "--last"],
+            "error: give a class or --last, not both; see lw2g unlearn --help",
+        ),
+        (
+            ["test", "model", "folder", "--reject", "0.1"],
+            "error: --reject is for --strangers; give these, too; see lw2g test --help",
+        ),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
@@ -143,6 +155,11 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
             "'a.txt' is a file and no folder; give a run's directory, or one with runs bel",
         ),
         (["submit", "gone"], "no folder 'gone'; check the path"),
+        (["teach", "a.txt"], "'a.txt' is a file and no folder; give a folder as MODEL"),
+        (["store", "check", "a.txt"], "'a.txt' is a file and no folder; give a folder as DIR"),
+        (["sweep", "grid.toml", "--out", "a.txt"], "'a.txt' is a file and no folder; give a folder as --out"),
+        (["sweep", "grid.toml", "--out", "run"], "'run' holds a run; choose another --out"),
+        (["run", "noise.toml"], "'noise.toml' is no TOML: it holds no text; correct it; `lw2g config` shows"),
     ],
 )
 def test_a_wrong_place_is_told_as_what_it_is(tmp_path, monkeypatch, arguments, line):
@@ -151,6 +168,8 @@ def test_a_wrong_place_is_told_as_what_it_is(tmp_path, monkeypatch, arguments, l
     (tmp_path / "a.txt").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").touch()
+    (tmp_path / "grid.toml").write_text("[axes]\nseed = [0, 1]\n")
+    (tmp_path / "noise.toml").write_bytes(b"\x89PNG")
     result = invoke(*arguments)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert result.stderr.startswith(f"error: {line}")
@@ -308,11 +327,16 @@ def test_an_interrupted_run_says_how_to_go_on(fake_catalogue, runner_calls, stop
     assert result.stderr.splitlines()[-1].startswith(f"interrupted{said}")
 
 
-def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_calls):
-    """The directory goes to the runner, whose record is shown."""
+def test_resume_calls_the_runner_and_prints_the_metrics(fake_catalogue, runner_calls, monkeypatch):
+    """The directory goes to the runner, whose record is shown; of a finished run a note says that it is."""
     result = invoke("resume", "here")
     assert runner_calls.made == [{"resume": Path("here")}]
     assert "run: here" in result.stdout
+    assert "note: the run is finished" not in result.stderr
+    monkeypatch.setattr("lw2g.results.found_runs.read_run", lambda _: SimpleNamespace(state="finished"))
+    for command, more in (("resume", ""), ("continue", "; new classes: --benchmark NAME")):
+        said = invoke(command, "here").stderr
+        assert f"note: the run is finished, and nothing is left to do{more}\n" in said
 
 
 @pytest.mark.parametrize("command", ["run", "resume", "continue"])
@@ -376,6 +400,7 @@ def test_plugins_lists_kinds_a_line_each_and_one_kind_whole():
     for kind in ("baseline", "head", "backbone"):
         listed = json.loads(invoke("plugins", kind, "--json").stdout)
         assert {one["kind"] for one in listed} == {kind}
+        assert invoke("plugins", f"{kind}s").stdout == invoke("plugins", kind).stdout
         lines = invoke("plugins", kind).stdout.splitlines()
         assert max(map(len, [*overview, *lines])) <= 100
         whole = " ".join(" ".join(lines).split())

@@ -57,12 +57,12 @@ FAKE = (sys.executable, "-I", "-S", "-c", FAKE_STEP)
         ("a", []),
         ("crash", ["this check ended its process (SIGABRT: importing something)"]),
         ("leave", ["this check ended its process (exit code 3)"]),
-        ("hang", ["this check gave no answer for 0.5 s"]),
+        ("hang", ["this check gave no answer for 2 s"]),
     ],
 )
 def test_a_step_is_told_with_how_it_ended(step, end):
     """What it found before is kept; a crash or a hang is a problem of that step alone."""
-    found = list(isolated(step, command=FAKE, limit=0.5 if step == "hang" else 60))
+    found = list(isolated(step, command=FAKE, limit=2 if step == "hang" else 60))
     assert [finding.text for finding in found] == ["fine", *end]
     assert [finding.status for finding in found] == ["ok", *["problem"] * len(end)]
     if step == "hang":  # which a busy machine does to a slow step
@@ -146,7 +146,7 @@ def test_a_broken_torchvision_is_told_and_ends_the_examination(tmp_path):
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr) == (1, "")
     found = [Finding(**entry) for entry in json.loads(done.stdout)]

@@ -113,6 +113,11 @@ def test_check_counts_classes_and_hashes_lists(run, tmp_path):
     assert found["classes"]["c003"] == {"train": 2, "test": 1}
     assert len(found["sha256"]["train"]) == 64
     assert found["fingerprint"] in table.stdout
+    uneven = run("check", "folder", tmp_path / "any", "--set", "benchmark.increment=3")
+    assert "benchmark.increment: 3 does not split" in uneven.stderr
+    mended = [*("check", "folder", tmp_path / "any"), *("--set", "benchmark.increment=3")]
+    assert run(*mended, "--set", "benchmark.uneven=true").exit_code == 0
+    assert "run.seed: only options of the benchmark can be set" in run(*mended, "--set", "run.seed=1").stderr
 
 
 def test_check_names_unreadable_images(run, tmp_path):

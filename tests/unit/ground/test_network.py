@@ -33,7 +33,7 @@ def test_a_silent_hub_is_given_up(silent: None) -> None:
     """Within the seconds that it has."""
     began = time.monotonic()
     assert hub_fails(0.3)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # of more than a minute, on a machine that may be busy
 
 
 def test_nobody_is_asked_where_that_is_wanted() -> None:

@@ -205,7 +205,7 @@ def test_a_foreign_transform_is_made_by_its_benchmark(out, catalogue):
             "model.safetensors' does not match its checksum",
         ),
         ("model.safetensors", None, "model.safetensors' cannot be read: No such file"),
-        ("model.json", None, "the export .* has lost its model.json; put it back, or export it anew"),
+        ("model.json", None, "the export .* has lost its model.json; put it back, or make .* anew"),
     ],
 )
 def test_a_damaged_export_is_refused(copied, catalogue, name, change, words):
@@ -312,7 +312,7 @@ def _forged(value: Any) -> list[Any]:
     return [None, "", 0, -1, 2**70, 1.5, []]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=8)
 def test_no_value_of_a_manifest_ends_in_a_traceback(copied, catalogue):
     """Every list empty, shorter, longer or of another type, and every other value: one line, or an answer."""
     told = json.loads((copied / "model.json").read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ import lw2g
 from installed import load_instead
 from lw2g.disk.record import RunDirectory
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.model.exporting import export_run
@@ -161,6 +162,21 @@ def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
         kinds = (paths[0], str(paths[0]), pictures[0], transformed[0], content, bytearray(content), opened)
         for alone in kinds:
             assert torch.equal(model(alone), one)
+
+
+def test_pixels_that_were_not_normalised_are_told_once(model, pixels, caplog):
+    """Floats from 0 to 1 look like what `ToTensor` makes; what `transform` makes is taken without a word."""
+    tell_note_once.cache_clear()
+    size = model.backbone.image_size
+    model(torch.zeros(3, size, size))
+    model(model.transform(pixels[0]))
+    assert caplog.text == ""
+    for _ in range(2):
+        model(torch.rand(3, size, size))
+    assert (
+        caplog.text.count("from 0 to 1 is taken as it is; if it was not normalised, model.transform(image)")
+        == 1
+    )
 
 
 def test_an_answer_does_not_depend_on_its_company(finished, catalogue, pixels):

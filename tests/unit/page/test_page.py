@@ -22,7 +22,8 @@ from lw2g.results.row_options import OptionColumns
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import question_of
+from lw2g_page.page_head import Answer, answer_of, question_of
+from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
@@ -100,7 +101,10 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert "<title>Class-incremental learning on digits</title>" in text
     asked = "What share of the test images does each of 2 configurations get right in the end"
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
-    conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", text[: text.index("<nav")]))
+    head = text[: text.index("<h2")]
+    (answer,) = re.findall(r'<p class="answer">(.*)</p>', head)
+    assert answer.startswith("<strong>66.7 %</strong> right after 3 tasks: hide-prompt x min, the best of 2")
+    conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", head))
     assert conditions == {
         "Data": "digits, 6 classes, 2 a task, 3 tasks, 12 test images, data bbbbbbbb",
         "Backbone": "micro cccccccc",
@@ -127,6 +131,22 @@ def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path
     assert command == ["lw2g", "report", str(tmp_path), *words, "--html", "OUT.html"]
     assert report(*command[2:-1], second).exit_code == 0
     assert second.read_text(encoding="utf-8") == text
+
+
+def test_a_terminal_shows_columns_below_each_other():
+    """Cells have the width of their column, an escaped bar is no end of one, and words stay whole."""
+    text = "### x\n\n| row | FAA |\n| --- | --- |\n| a \\| b | 7.5 |\n| c | 10.25 |\n\n- one two three\n"
+    assert for_a_terminal(text, 9).splitlines() == [
+        "### x",
+        "",
+        "| row    |   FAA |",
+        "| ------ | ----- |",
+        "| a \\| b |   7.5 |",
+        "| c      | 10.25 |",
+        "",
+        "- one two",
+        "  three",
+    ]
 
 
 def test_a_unit_stays_beside_its_quantity():
@@ -166,7 +186,7 @@ def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
         f"hide-prompt[lr={lr},epochs=5] x min" for lr in (0.01, 0.02)
     ]
     assert results.same == [
-        "The same in all rows: n 1, BWT -37.50.",
+        "The same in all rows: 1 run each, BWT -37.50.",
         "In all rows that have it: baseline.epochs 5.",
     ]
     wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
@@ -210,6 +230,28 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     assert asked.endswith(
         "how far is that from simple-cil[head=ridge], the best of those that train nothing?"
     )
+
+
+def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, installed, tmp_path):
+    """From the reference, or from the next one where it is the reference; open where the interval holds 0."""
+    write_full_run("begun", {"tasks": 5}, policy="one")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
+    begun = Answer("", "No run is finished yet: the numbers are those after the last task of each.")
+    assert answer_of(table, None, {}) == begun
+    write_full_run("min", policy="min")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
+    names = {row.label: row.label for row in table.rows}
+    told = "right after 3 tasks (FAA, the mean over tasks): hide-prompt x min."
+    assert answer_of(table, None, names) == Answer("66.7 %", told)
+    write_full_run("lda", {"metrics.faa": 50.0}, baseline="simple-cil", overrides={"baseline.head": "lda"})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
+    reference = table.floor()
+    best = next(row for row in table.rows if row is not reference)
+    told = "right after 3 tasks: hide-prompt x min, the best of 2 configurations."
+    for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
+        apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
+        assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
 
 
 def test_what_is_mixed_is_told_by_what_differs():

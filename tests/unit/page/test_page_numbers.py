@@ -89,6 +89,9 @@ def test_only_rows_that_nothing_beats_are_best(rows):
     assert not best["hide-prompt x min", "milliseconds a test image"]
     assert not best["joint", "milliseconds a test image"]
     assert found["hide-prompt x min", "vectors kept (prompts and bases)"][2] == 100.0
+    two = {row[1] for row in compare.pareto([finished[0], finished[-1]]).rows}
+    assert "sets" not in two  # of which the second row has none: nothing to compare
+    assert "milliseconds a test image" in two
     assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
 
 
@@ -98,6 +101,11 @@ def test_costs_and_times_are_told_by_part(rows):
     kind = "vectors of the backbone's width"
     assert (costs[kind, "prompts"], costs[kind, "bases"]) == (40.0, 60.0)
     assert costs["MFLOP of a training step, per image", "training"] == 3.0
+    (run,) = rows[1].runs
+    bare = {**run.record, "storage": {**run.record["storage"], "prompt_vectors": 0, "basis_vectors": 0}}
+    without = attrs.evolve(rows[1], runs=(attrs.evolve(run, record=bare),))
+    assert kind not in {row[1] for row in compare.costs([without]).rows}
+    assert kind in {row[1] for row in compare.costs([rows[0], without]).rows}
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     assert times == {"evidence": 1.0, "training": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}
 
@@ -125,6 +133,8 @@ def test_matrices_count_from_one(opened):
     assert inside.accuracies(opened).rows[:3] == [(1, 1, 100.0), (1, 2, 75.0), (1, 3, 50.0)]
     assert inside.forgetting(opened).rows == [(1, 100.0, 100.0, 50.0, 50.0), (2, 75.0, 75.0, 50.0, 25.0)]
     assert inside.drift(opened).rows == [(1, 2, 2.0), (1, 3, 10.0), (2, 3, 0.0)]
+    still = attrs.evolve(opened.run, record={**opened.record, "feature_drift": [[None], [0.0, None]]})
+    assert inside.drift(attrs.evolve(opened, run=still)).why.startswith("no feature of an old task drifted")
 
 
 def test_motions_are_drawn_task_by_task(opened):

@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "a table for COCO": (["--boxes", "coco/boxes.json", "--out", "new.csv"], "let it end in .json"),
     "a taken file": (["--boxes", "csv/boxes.csv", "--out", "csv/boxes.csv"], "is there already"),
     "no folder": (["--boxes", "csv/boxes.csv", "--out", "no/new.csv"], "there is no folder"),
-    "no boxes": (["--out", "new.csv"], "give boxes, too"),
+    "no boxes": (["--out", "new.csv"], "give --boxes, too"),
     "no boxes to cut": (["--margin", "0.2"], "give boxes, too, or leave them out"),
     "several folders": (["model", "--boxes", "csv/boxes.csv"], "expected one folder of images but got 2"),
     "nothing there": (["--boxes", "no.json"], "there is nothing at"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import lw2g
 from lw2g.errors import ConfigError, DataError
@@ -77,7 +77,9 @@ class Pairs:
         return Image.fromarray(self.images[index]), index // 6
 
 
-@pytest.mark.parametrize("form", ["array", "tensor", "floats", "pairs", "data set", "torch"])
+@pytest.mark.parametrize(
+    "form", ["array", "tensor", "floats", "pairs", "data set", "part of a data set", "torch"]
+)
 def test_every_usual_form_is_the_same_images(
     form: str, given: tuple[np.ndarray[Any, Any], list[str]]
 ) -> None:
@@ -91,10 +93,11 @@ def test_every_usual_form_is_the_same_images(
         "floats": (images / 255, numbers),
         "pairs": list(zip(images, numbers, strict=True)),
         "data set": Pairs(images),
+        "part of a data set": Subset(Pairs(images), range(12)),
         "torch": TensorDataset(channels_first, torch.tensor(numbers)),
     }
     found = LabelledImages.of(forms[form], "folder")
-    assert found.order == (("zebra", "ant") if form == "data set" else ("2", "10"))
+    assert found.order == (("zebra", "ant") if "data set" in form else ("2", "10"))
     by_class = found.by_class()
     assert tuple(by_class) == found.order
     stacked = torch.stack([image for of_class in by_class.values() for image in of_class.paths])
@@ -125,6 +128,10 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
             DataLoader(Pairs(IMAGES)),
             "images but got DataLoader; a loader gives batches: give its data",
         ),
+        (
+            {"image": IMAGES, "label": [0, 1, 2]},
+            "folder: expected a folder or labelled images but got dict; give",
+        ),
         (([Path("nowhere.png")], ["a"]), "'nowhere.png': it cannot be read (No such file or directory)"),
     ],
 )
@@ -142,5 +149,14 @@ def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> N
         model.test(([IMAGES[0]], ["reds"]))
     with pytest.raises(ConfigError, match="image 0 has 64 x 40 pixels, and the embedded backbone knows"):
         lw2g.start((np.zeros((1, 40, 64, 3), np.uint8), ["a"]), tmp_path / "model")
+    rows = {f"{split}_x": np.eye(4, dtype=np.float32) for split in ("train", "test")}
+    labels = {f"{split}_y": np.array([0, 0, 1, 1]) for split in ("train", "test")}
+    np.savez(tmp_path / "rows.npz", class_names=np.array(["a", "b"]), **rows, **labels)
+    on_rows, _ = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    for ask in (on_rows.learn, on_rows.test):
+        with pytest.raises(
+            DataError, match="the model is on stored features and takes no images; give a file"
+        ):
+            ask((IMAGES, ["a", "b", "a"]))
     with pytest.raises(DataError, match="boxes: they are of images in a folder"):
         model.learn((IMAGES, ["a", "b", "c"]), boxes="boxes.csv")

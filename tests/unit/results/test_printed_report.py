@@ -40,6 +40,15 @@ def call(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
+def test_a_list_of_runs_has_columns_for_what_differs(folder):
+    """What all have is said once below, so that a line fits into a terminal of 80 columns."""
+    lines = [line.strip() for line in call("runs", folder).splitlines()]
+    head = next(line for line in lines if line.startswith("run"))
+    assert head.split() == ["run", "policy", "seed", "state", "task", "FAA"]
+    assert lines[-1].startswith("5 runs; all: baseline ")
+    assert max(map(len, lines)) <= 80
+
+
 def _flip(path: Path) -> None:
     content = (path / "record.json").read_bytes()
     (path / "record.json").write_bytes(content.replace(b'"faa": 58', b'"faa": 48'))
@@ -266,3 +275,6 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
         "runs", folder, "--where", "growth.energie=1", code=2
     )
     assert "expected KEY=VALUE" in call("runs", folder, "--where", "seed", code=2)
+    assert "no state is called 'done'; name finished, " in call(
+        "runs", folder, "--where", "state=done", code=2
+    )

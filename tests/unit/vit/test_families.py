@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 
@@ -27,15 +28,23 @@ def _named(families, **marks):
     return [pytest.param(family, id=family.timm_name, **marks) for family in families]
 
 
+@pytest.fixture(scope="module")
+def built():
+    """The models of families, built once: the weights of some are drawn for most of a second."""
+    return {}
+
+
 @pytest.fixture
-def opened(request):
-    """The small model of a family, and two images for it."""
+def opened(request, built):
+    """A copy of the small model of a family, and two images for it."""
     family = request.param
     if not family.is_known:
         pytest.skip(f"the installed timm has no {family.timm_name}")
     side = family.image_size
     images = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(3))
-    return build_family(family), images
+    if family.timm_name not in built:
+        built[family.timm_name] = build_family(family)
+    return copy.deepcopy(built[family.timm_name]), images
 
 
 def _is_dinov3(backbone):

@@ -1,0 +1,116 @@
+"""Pictures of pages: their words do not overlap, stay within, and can be read in light and in dark."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import runpy
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("docs", "docs/pictures", "experiments/growth", "experiments/map")
+    for path in (ROOT / folder).glob("*.svg")
+)
+LETTER = 0.52
+"""The width of a letter over its height, of common fonts, on average over a word."""
+
+
+def moved(transform: str) -> np.ndarray:
+    """Return the matrix of a transformation."""
+    matrix = np.eye(3)
+    for name, numbers in re.findall(r"(\w+)\(([^)]*)\)", transform):
+        values = [float(number) for number in re.split(r"[ ,]+", numbers.strip())]
+        step = np.eye(3)
+        if name == "translate":
+            step[:2, 2] = (*values, 0.0)[:2]
+        elif name == "rotate":
+            turn = math.radians(values[0])
+            step[:2, :2] = [[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]]
+            about = np.array(values[1:3] or (0.0, 0.0))
+            step[:2, 2] = about - step[:2, :2] @ about
+        else:
+            raise ValueError(name)
+        matrix = matrix @ step
+    return matrix
+
+
+def boxes(element: ElementTree.Element, place: np.ndarray, size: float) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each text with its left, top, right and bottom."""
+    place = place @ moved(element.get("transform", ""))
+    size = float((element.get("font-size") or str(size)).removesuffix("px"))
+    if element.tag.endswith("}text") and (element.text or "").strip() and element.get("opacity") != "0":
+        words = str(element.text)
+        width = LETTER * size * len(words)
+        begin = {"middle": -width / 2, "end": -width}.get(element.get("text-anchor", ""), 0.0)
+        x, y = float(element.get("x", 0)), float(element.get("y", 0))
+        corners = [(x + begin + a * width, y - b * 0.7 * size, 1.0) for a in (0, 1) for b in (0, 1)]
+        ends = np.array([place @ corner for corner in corners])[:, :2]
+        yield words, np.array([*ends.min(0), *ends.max(0)])
+    for child in element:
+        yield from boxes(child, place, size)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_words_of_a_picture_do_not_overlap_and_are_not_cut_off(name: str) -> None:
+    """Boxes computed from anchors, turns and sizes; of names above each other at one place, too."""
+    root = ElementTree.fromstring((ROOT / name).read_text(encoding="utf-8"))
+    _, _, wide, high = map(float, root.get("viewBox", "").split())
+    found = list(boxes(root, np.eye(3), 12.0))
+    assert found
+    cut = [
+        words
+        for words, (left, top, right, bottom) in found
+        if min(left, top) < -1 or right > wide + 1 or bottom > high + 1
+    ]
+    assert cut == []
+    over = []
+    for (one, own), (other, theirs) in itertools.combinations(found, 2):
+        shared = np.minimum(own[2:], theirs[2:]) - np.maximum(own[:2], theirs[:2])
+        if (shared > 1).all():
+            over.append((one, other))
+    assert over == []
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a colour (WCAG 2)."""
+    parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one: str, other: str) -> float:
+    """Return how far two colours are apart (WCAG 2), from 1 to 21."""
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_of_pictures_are_seen_in_light_and_in_dark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Letters have a contrast of 4.5 with the card, marks one of 3, and no two methods share a colour."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    plain = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))
+    streams = runpy.run_path(str(ROOT / "scripts" / "stream_plot.py"))
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    for scheme, ground in enumerate(plain["CARD"]):
+        assert contrast(plain["INK"][scheme], ground) >= 4.5
+        marks = [own[scheme] for own in (*streams["COLOURS"], streams["GREY"])]
+        assert [colour for colour in marks if contrast(colour, ground) < 3] == []
+        assert len(set(marks)) == len(marks)
+    drawn = (ROOT / "docs" / "leaderboard.svg").read_text(encoding="utf-8")
+    _, drawn = drawn.split("Colour: method")
+    methods = re.findall(r'class="(c\d+)"', drawn)
+    assert len(set(methods)) == len(methods) > 10
+
+
+def test_an_axis_has_round_steps() -> None:
+    """From the least to the greatest value, at most eight of them, zero among them."""
+    steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
+    assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
+    assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
