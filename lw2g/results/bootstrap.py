@@ -91,7 +91,7 @@ def _of_kinds(kinds: bytes, counts: tuple[int, ...], orders: int) -> tuple[float
     """Return what :func:`over_gaps` returns.
 
     Args:
-        kinds: ``[2 orders, kinds]`` as bytes: what an image of each kind adds in each order, and what it counts.
+        kinds: ``[2 orders, kinds]`` as bytes: what an image of a kind adds in each order, and what it counts.
         counts: How many images there are of each kind.
         orders: How many orders.
     """
