@@ -163,8 +163,12 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def _forwards(runs: Trained, method: str) -> str:
-    """Return the least and the greatest forwards of a row for each training image on report streams."""
-    every = [run.told.forwards for name in _names("report") for run in runs.get((name, method), {}).values()]
+    """Return the least and the greatest forwards of a row for each training image, of report streams."""
+    every = [
+        np.mean([run.told.forwards for run in runs[name, method].values()])
+        for name in _names("report")
+        if (name, method) in runs
+    ]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 

@@ -67,7 +67,7 @@ def test_photographs_are_learned_asked_and_forgotten(
     assert "model-2 ('checked', 'striped', 'dotted')" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=16)
 def test_the_study_is_tabled_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,7 +47,7 @@ def environment_beside(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow(seconds=50)
+@pytest.mark.slow(seconds=150)
 def test_every_command_of_the_page_works(tmp_path: Path) -> None:
     """From an empty folder to checked plugins and runs with LW2G on them."""
     listed = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]

@@ -48,8 +48,11 @@ def at_epoch(epoch: int, act: Callable[[], object]) -> At:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let further processes find the tiny components as an installed plugin."""
+def _installed(tmp_path_factory: pytest.TempPathFactory, catalogue: Catalogue) -> Iterator[None]:
+    """Let further processes find the tiny components as an installed plugin.
+
+    The catalogue of this process has them already, and is made before: it would find them twice.
+    """
     folder = tmp_path_factory.mktemp("site")
     info = folder / "lw2g_tiny-0.dist-info"
     info.mkdir()
@@ -63,16 +66,24 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def told_of(path: Path) -> bytes:
+    """Return what the system tells of a process or thread, nothing where that has ended meanwhile."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def children(process: int) -> list[int]:
     """Return the processes that a process has started and that have not ended."""
     threads = Path(f"/proc/{process}/task").iterdir()
-    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
+    return [int(pid) for thread in threads for pid in told_of(thread / "children").split()]
 
 
 def others(process: int | None = None) -> list[int]:
     """Return the further ranks that a process (this one) has started."""
     started = children(process or os.getpid())
-    return [pid for pid in started if b"ranks.follow" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in started if b"ranks.follow" in told_of(Path(f"/proc/{pid}/cmdline"))]
 
 
 def learned(directory: Path) -> list[dict[str, torch.Tensor]]:
