@@ -340,7 +340,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         assert not (tmp_path / "out").exists()
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
-        (("unlearn", models["first"]), "give a class, or --last"),
+        (("unlearn", models["first"]), "give a class or --last"),
         (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
         (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
         (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
