@@ -122,7 +122,7 @@ def test_a_model_is_not_written_into_what_it_is_made_of(tmp_path, place):
     for name in ("model", "images", "test"):
         (tmp_path / name).mkdir()
     with (
-        pytest.raises(ConfigError, match="is read; choose (a folder outside of it|another folder)"),
+        pytest.raises(ConfigError, match=r"is read; choose (a folder outside of it|another folder)"),
         reserved(tmp_path / place, tmp_path / "model", inputs=(tmp_path / "images", tmp_path / "test", None)),
     ):
         pass
