@@ -43,7 +43,8 @@ On the site a click on a head sorts a table.
 
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order.
-- Less frozen `lda`: the difference from the floor over the orders that both have, with a 95 % interval over
+- Less frozen `lda`: the difference from the floor over the orders that both have (one stands for all where
+  orders have the same images, as its answers do not depend on the order), with a 95 % interval over
   orders and test images ([paired bootstrap](howto/store.md#pairing-images)); over images alone where there is
   one order. Rows stand by it. No interval is corrected for the number of rows.
 - Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:

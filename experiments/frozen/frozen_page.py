@@ -101,19 +101,19 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
         "`lda` on the last class token."
     )
-    above, below = (
-        [name for name in side if name in names] for side in _sides(known, runs, TRAINED, "report")
-    )
-    undecided = [name for name in names if name not in (*above, *below) and (name, TRAINED) in runs]
+    above, below = _sides(known, runs, TRAINED, "report")
+    ran = [name for name in _names("report") if (name, TRAINED) in runs]
+    undecided = [name for name in ran if name not in (*above, *below)]
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
         f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
     )
-    errors = {row: [known[name].ece(row) for name in names] for row in ("auto", "lda at temperature 1")}
+    rows = ("auto", "lda at temperature 1", "lda")
+    errors = {row: [known[name].ece(row) for name in names] for row in rows}
     shown = [f"{min(own):.1f} to {max(own):.1f}" for own in errors.values()]
     yield (
         f"- Its probabilities are {shown[0]} points off on average (calibration error); those of `lda` were "
-        f"{shown[1]} off before it had a temperature."
+        f"{shown[1]} off before it had a temperature, and are {shown[2]} off with one."
     )
 
 
@@ -354,24 +354,44 @@ def stopped(known: Streams, runs: Trained) -> Iterator[str]:
     yield from frozen_stopped.lines(known, runs, frozen_stopped.OF_THE_TABLE)
 
 
+CANDIDATES = {
+    "frozen": "`chosen`",
+    "ranpac-joined": "Adapters of the first task, read on all layers (`ranpac-joined`)",
+    "recommended": "Training on every task (`recommended`)",
+    "recommended-joined": "Training on every task, read on all layers (`recommended-joined`)",
+}
+"""What the page calls the candidates of the rule."""
+CALLED = {"frozen": "`chosen`", "recommended": "training on every task"}
+"""What the table of the rule calls them, where that is not their name."""
+
+
 def recommended(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what the rule recommends, and what became of each candidate."""
+    """Yield what became of each candidate of the rule, and what it recommends."""
     found = list(frozen_rule.steps(known, runs))
     for step in found:
-        what = "replaces it" if step.replaces else "is passed over"
+        what = "taken" if step.replaces else "passed over"
         yield (
-            f"- {step.name} gains over {step.held} with its interval on {len(step.positive)} of "
-            f"{len(step.gains)} streams that have it, and {what}"
+            f"- {CANDIDATES[step.name]}: above {CANDIDATES[step.held]} on {len(step.positive)} of the "
+            f"{len(step.gains)} streams on which it ran, {_above_auto(known, runs, step.name)}; {what}."
         )
-    yield f"- so `--recommended` is to be: **{frozen_rule.verdict(found)}**{frozen_rule.settled(found)}"
-    held = frozen_rule.RULE["candidate"][0]["name"]
-    every = [frozen_rule.gain(known, runs, name, TRAINED, held) for name in frozen_rule.RULE["development"]]
-    found_of = [own for own in every if own is not None]
-    above = sum(own.low > 0 for own in found_of)
-    yield (
-        f"- {TRAINED}, built after the rule and no candidate, gains over {held} with its interval on {above} "
-        f"of {len(found_of)} streams"
+    settled = " Streams on which a candidate did not run cannot change that." * bool(
+        frozen_rule.settled(found)
     )
+    verdict = frozen_rule.verdict(found)
+    if verdict == frozen_rule.RULE["candidate"][0]["name"]:
+        verdict = "the frozen answer"
+    yield f"- So `--recommended` stands for **{verdict}**.{settled}"
+    yield (
+        "- Training on the first task, what `--trained` stands for, was built after the rule and is no "
+        f"candidate: {_above_auto(known, runs, TRAINED)}."
+    )
+
+
+def _above_auto(known: Streams, runs: Trained, method: str) -> str:
+    """Return on how many development streams a row is above what `start` takes, with its interval."""
+    ran = [name for name in _names("development") if (name, method) in runs]
+    above, _ = _sides(known, runs, method, "development")
+    return f"above `auto` on {len(above)} of {len(ran)}"
 
 
 def rule(known: Streams, runs: Trained) -> Iterator[str]:
@@ -389,8 +409,11 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 cells.append("-" if own is None else f"{own}, n={own.orders}")
             else:
                 cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
-        held = f", less {steps[name].held}" if name in steps else ""
-        yield f"| {name}{held} | {'-' if spent != spent else f'{spent:.1f}'} | {' | '.join(cells)} |"
+        held = ""
+        if name in steps:
+            held = f", less {CALLED.get(steps[name].held, steps[name].held)}"
+        forwards = "-" if spent != spent else f"{spent:.1f}"
+        yield f"| {CALLED.get(name, name)}{held} | {forwards} | {' | '.join(cells)} |"
 
 
 def named(known: Streams, runs: Trained) -> Iterator[str]:

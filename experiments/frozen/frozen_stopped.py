@@ -62,9 +62,9 @@ def lines(known: Streams, runs: Trained, tabled: Sequence[str] = ()) -> Iterator
     """
     first = {key: {0: own[0]} for key, own in runs.items() if 0 in own}
     for written, whole in zip(judged(known, first), judged(known, runs), strict=True):
-        verdict = f"**{written.verdict}**"
+        verdict = f"**{whole.verdict}**"
         if whole.verdict != written.verdict:
-            verdict += f", over all orders **{whole.verdict}**"
+            verdict += f" over all orders; on order 0, for which it was written: {written.verdict}"
         told = "; ".join(f"{name}: {own}, n={own.orders}" for name, own in whole.found.items())
         known_here = told and written.key not in tabled
         yield f"- **({written.key})** {written.text} {verdict}" + (f". {told}" if known_here else "")

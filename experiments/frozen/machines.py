@@ -3,7 +3,7 @@
     python experiments/frozen/machines.py --runs RUNS    # note where finished runs ended (machines.json)
     python experiments/frozen/machines.py                # print the table
 
-Data, order, seed and bf16 of a row are those of its pack. What differs is the order in which products add up.
+Data, order, seed and bf16 of a row are those of its pack; machine, torch, attention's code and Python differ.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def note(folder: Path, runs: Trained) -> None:
 
 def table(runs: Trained) -> Iterator[str]:
     """Yield how far the second machine ends from the first, a line a method."""
-    yield "| | runs | mean difference | mean of its size | greatest |"
-    yield "| --- | ---: | ---: | ---: | --- |"
+    yield "| | runs | mean difference | mean of its size | the same on one stream, at most | greatest |"
+    yield "| --- | ---: | ---: | ---: | --- | --- |"
     known = json.loads(OUT.read_text(encoding="utf-8"))
     for method, shown in ROWS.items():
         rows = [row for row in known if row["method"] == method]
@@ -50,7 +50,11 @@ def table(runs: Trained) -> Iterator[str]:
         apart = np.array([row["faa"] for row in rows]) - np.array(packs)
         far = int(np.abs(apart).argmax())
         where = f"{apart[far]:+z.1f} ({rows[far]['stream']}, order {rows[far]['order']})"
-        yield f"| {shown} | {len(rows)} | {apart.mean():+z.1f} | {np.abs(apart).mean():.1f} | {where} |"
+        streams = np.array([row["stream"] for row in rows])
+        sizes = {name: float(np.abs(apart[streams == name]).mean()) for name in sorted(set(streams))}
+        most = max(sizes, key=lambda name: sizes[name])
+        figures = f"{apart.mean():+z.1f} | {np.abs(apart).mean():.1f} | {sizes[most]:.1f} ({most}) | {where}"
+        yield f"| {shown} | {len(rows)} | {figures} |"
 
 
 def main() -> None:

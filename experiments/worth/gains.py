@@ -204,6 +204,23 @@ def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
 # -- page ------------------------------------------------------------------------------------------------
 
 
+CALLED = {
+    "recommended": "training on every task",
+    "slca-plus-plus": "the same without gate and expert",
+    "lora": "one LoRA",
+    "one-set": "one prompt set",
+    "sets": "a prompt set a task",
+}
+"""What the page calls the methods of the plan."""
+
+
+def named(verdict: str) -> str:
+    """Return a verdict on a method with what the page calls that."""
+    claim, _, told = verdict.partition(": ")
+    name, _, method = claim.partition(" ")
+    return f"{name} {CALLED.get(method, method)}: {told}" if told else verdict
+
+
 def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     """Yield the table of gains and the verdicts in Markdown."""
     gains, far = gains_of(plan, ends), distances(plan, ends)
@@ -214,7 +231,7 @@ def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
         yield f"| {label} | {' | '.join(f'{far[stream][name]:.1f}' for stream in streams)} |"
     for method in plan["methods"]:
         cells = [str(gains.get((stream, method), "-")) for stream in streams]
-        yield f"| {method} | {' | '.join(cells)} |"
+        yield f"| {CALLED[method]} | {' | '.join(cells)} |"
     best = []
     for stream in streams:
         heads = sorted({own.head for (at, _), own in gains.items() if at == stream})
@@ -222,7 +239,7 @@ def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
         best.append(f"{', '.join(heads) or '-'} (of {run} run)")
     yield f"| best frozen head | {' | '.join(best)} |"
     yield ""
-    yield from (f"- {line}" for line in verdicts(plan, ends))
+    yield from (f"- {named(line)}" for line in verdicts(plan, ends))
 
 
 def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
@@ -232,9 +249,15 @@ def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
     rows: dict[str, dict[str, Point]] = {stream: {} for stream in streams}
     for (stream, method), own in gains_of(plan, ends).items():
         mean, low, high = own.apart.mean, own.apart.low, own.apart.high
-        rows[stream][method] = Point(mean, mean if low is None else low, mean if high is None else high)
+        rows[stream][CALLED[method]] = Point(
+            mean, mean if low is None else low, mean if high is None else high
+        )
     panel = Panel("points above the best frozen head", rows)
-    return picture(list(plan["methods"]), [panel], "What training gains over the best frozen head, by stream")
+    return picture(
+        [CALLED[method] for method in plan["methods"]],
+        [panel],
+        "What training gains over the best frozen head, by stream",
+    )
 
 
 def page_with(text: str, table: Sequence[str]) -> str:
