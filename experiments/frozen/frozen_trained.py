@@ -82,7 +82,7 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     yield f"| {RULE['cheaper']}, less {RULE['held']} | {' | '.join(cells)} |"
     yield ""
     if found:
-        yield f"Its interval is {reasons(found)}. So `--trained` is to be: **{verdict(found)}**."
+        yield f"Its interval here is {reasons(found)}. So `--trained` is to be: **{verdict(found)}**."
 
 
 def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:

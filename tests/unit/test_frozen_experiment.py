@@ -234,5 +234,6 @@ def test_claims_are_judged_on_the_order_that_they_were_written_for(script, monke
     monkeypatch.setattr(stopped, "by_task", lambda run, stream: [50.0])
     runs = {(stopped.FAR, method): {0: "a", 1: "b"} for method in (stopped.FIRST, stopped.SECOND)}
     first, second, *_ = stopped.lines({}, runs)
-    assert f"**refuted on {stopped.FAR}**, over all orders **holds where both ran**" in first
+    written = f"on order 0, for which it was written: refuted on {stopped.FAR}"
+    assert f"**holds where both ran** over all orders; {written}" in first
     assert f"**refuted on {stopped.FAR}**. {stopped.FAR}" in second
