@@ -79,6 +79,9 @@ def _require_known(key: str) -> None:
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
     if places := places_of(key, load_catalogue()):
         remedy = "write " + " or ".join(f'**{{"{place}": ...}}' for place in places)
+    if key in METHODS:
+        # a word of the command line; Python names what it stands for
+        remedy = f"give what it stands for: **{dict(METHODS[key])}"
     raise ConfigError(f"{key}: no such argument{hint}", remedy)
 
 

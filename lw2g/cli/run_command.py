@@ -19,6 +19,7 @@ from lw2g.cli.shared_options import (
     experiment_options,
     json_option,
     typed_experiment,
+    typed_options,
     word_of_method,
 )
 from lw2g.cli.signature import Further, help_of, option_of, options_of
@@ -49,7 +50,10 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     experiment = typed_experiment(values)
     word = word_of_method(values)
     if word:
-        note(f"--{word} is: {as_typed(METHODS[word])}")
+        typed = typed_options(values)
+        # an option beside the word overrides what it stands for
+        meant = {key: typed.get(key, value) for key, value in METHODS[word].items()}
+        note(f"--{word} is: {as_typed(meant)}")
     execute.announce(experiment)
     if values["dry_run"]:
         num_runs = 1

@@ -181,15 +181,15 @@ class TrainedModel(nn.Module):
 
     def __repr__(self) -> str:
         """Return in three lines what the model is, what it knows, and where it is from."""
-        method, backbone, classes, learned = facts_of(self, self._known).values()
+        method, backbone, classes, learned = facts_of(self, self.known).values()
         return f"TrainedModel: {method}; {backbone}\n  {classes}\n  {learned}"
 
     def _repr_html_(self) -> str:
         """Show a notebook the same."""
-        return facts_table(facts_of(self, self._known))
+        return facts_table(facts_of(self, self.known))
 
     @property
-    def _known(self) -> Sequence[str]:
+    def known(self) -> Sequence[str]:
         """Names of the classes that the model can name: forgotten ones have a column, and are not known."""
         if self._numbers is None:
             return self._classes
@@ -392,7 +392,7 @@ class TrainedModel(nn.Module):
             examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
-        live = len(self._known)
+        live = len(self.known)
         answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
         rows = entries_of(answers, answered, self.classes, min(top_k, live))
         if threshold is not None:

@@ -127,14 +127,19 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
         tested = read_class_folders(folder)
         for text in notes_of(tested):
             tell_note(text)
-    unknown = [name for name in tested if name not in model.classes]
+    unknown = [name for name in tested if name not in model.known]
     if unknown:
         what = "its folder" if crops is None else "the class of its boxes"
         where = repr(str(folder))
         if isinstance(folder, LabelledImages):
             where = what = "labels"
+        if unknown[0] in model.classes:
+            raise DataError(
+                f"{where}: the model has forgotten the class {unknown[0]!r}",
+                f"leave {what} out, or teach it again: lw2g learn",
+            )
         raise DataError(
-            f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.classes)}",
+            f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.known)}",
             f"rename {what} as the model calls it, or give unknown classes as --strangers FOLDER",
         )
     return tested
@@ -170,7 +175,7 @@ def _require_strange(folder: Path, model: TrainedModel) -> None:
         raise DataError(f"strangers: there is nothing at {str(folder)!r}", "check the path")
     if not folder.is_dir():
         return
-    known = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name in model.classes)
+    known = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name in model.known)
     if known:
         raise DataError(
             f"strangers: the model knows the class {known[0]!r}",

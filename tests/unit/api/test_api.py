@@ -157,6 +157,7 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
     """Options have dotted keys; a single data set is no pair of training and test images."""
     images = np.zeros((4, 8, 8), np.uint8)
     told = [
+        ({"trained": True}, r"trained: no such argument; give what it stands for: \*\*{'baseline': "),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
         ({"optimizer": "sgd"}, r'optimizer: no such argument; write \*\*{"baseline.optimizer": \.\.\.}'),
         ({"benchmark": (images, [0, 0, 1, 1])}, r"or test_share=0\.2, which draws the test images"),

@@ -227,6 +227,12 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
+    asked.clear()
+    monkeypatch.setattr(head_choice, "training_gain", known)
+    _write(tmp_path / "two" / "red", (180, 90, 90), 8, np.random.default_rng(1))
+    _write(tmp_path / "two" / "blue", (90, 90, 170), 8, np.random.default_rng(2))
+    CliRunner().invoke(main, ["start", str(tmp_path / "two"), str(tmp_path / "of two")])
+    assert not asked, "two classes are told apart easily whatever they show"
 
 
 def test_units_are_a_candidate_where_they_are_asked_for(photos: Path, tmp_path: Path) -> None:

@@ -106,6 +106,11 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 2
     assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
+    lw2g.unlearn(model[0], "blue", out=tmp_path / "red-alone")
+    write_images(tmp_path / "forgotten" / "blue", (30, 30, 200), 1, 2)
+    done = CliRunner().invoke(main, ["test", str(tmp_path / "red-alone"), str(tmp_path / "forgotten")])
+    assert done.exit_code == 2
+    assert "the model has forgotten the class 'blue'; leave its folder out, or teach it again" in done.stderr
 
 
 def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Path) -> None:
