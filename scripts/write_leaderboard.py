@@ -49,6 +49,8 @@ On the site a click on a head sorts a table.
   one order. Rows stand by it. No interval is corrected for the number of rows.
 - Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
   none did); *shared*: with heads on the same features.
+- Heads of [the frozen answer's tables](frozen_tables.md) were solved apart, from stored features, and these
+  rows are runs: a tenth of a point may lie between.
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison only.

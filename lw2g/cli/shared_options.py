@@ -49,7 +49,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 _MEANINGS = {
     "recommended": "The recommended method, which trains nothing: a chosen head on layers of one forward",
-    "trained": "The method that trains, for where that is not enough: on the first task alone",
+    "trained": "The method that trains, on the first task alone; after that as the recommended one",
 }
 _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""

@@ -52,17 +52,21 @@ class TrainingGain:
         least: The smallest gain of a stream, in points; negative where training ended lower.
         most: The largest.
         streams: The number of streams.
+        sure: On how many of them the 95 % interval leaves zero out.
     """
 
     least: float
     most: float
     streams: int
+    sure: int
 
     def __str__(self) -> str:
-        """Return a sentence's worth of it, such as ``-2.5 to +0.1 points on 5 streams like this``."""
+        """Return it in words: ``-2.5 to +0.1 points on 5 streams like this (2 of them surely)``."""
         if self.streams == 1:
-            return f"{self.most:+.1f} points on the one stream like this"
-        return f"{self.least:+.1f} to {self.most:+.1f} points on {self.streams} streams like this"
+            surely = "surely" if self.sure else "not surely"
+            return f"{self.most:+.1f} points on the one stream like this ({surely})"
+        told = f"{self.least:+.1f} to {self.most:+.1f} points on {self.streams} streams like this"
+        return f"{told} ({self.sure or 'none'} of them surely)"
 
 
 @lru_cache(maxsize=1)
@@ -91,7 +95,9 @@ def training_gain(images: float, accuracy: float, known: Sequence[Gain] | None =
     for one in known_gains() if known is None else known:
         close = one.images <= _LIKE * images and images <= _LIKE * one.images
         if close and band_of(one.lda) == band_of(accuracy):
-            alike.append(one.gain)
+            alike.append(one)
     if not alike:
         return None
-    return TrainingGain(least=min(alike), most=max(alike), streams=len(alike))
+    gains = [one.gain for one in alike]
+    sure = sum(one.low > 0 or one.high < 0 for one in alike)
+    return TrainingGain(least=min(gains), most=max(gains), streams=len(alike), sure=sure)

@@ -210,7 +210,7 @@ def test_start_says_what_training_added_on_streams_like_the_images(
 
     def known(images: float, accuracy: float) -> TrainingGain:
         asked.append((images, accuracy))
-        return TrainingGain(least=-1.0, most=0.5, streams=2)
+        return TrainingGain(least=-1.0, most=0.5, streams=2, sure=1)
 
     monkeypatch.setattr(head_choice, "training_gain", known)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "model"), "--json"])
@@ -218,9 +218,11 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = "(lw2g run --trained) changed it by -1.0 to +0.5 points on 2 streams like this, with ViT-Tiny"
-    assert f"more accuracy: more images of each class; training {words}" in done.stdout
-    loss = TrainingGain(least=-3.0, most=-1.0, streams=2)
+    words = (
+        "(lw2g run --trained) changed it by -1.0 to +0.5 points on 2 streams like this (1 of them surely),"
+    )
+    assert f"more accuracy: more images of each class; training {words} with ViT-Tiny" in done.stdout
+    loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
     assert "each class, not training (lw2g run --trained), which changed it by -3.0 to -1.0" in done.stdout

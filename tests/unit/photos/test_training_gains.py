@@ -13,13 +13,16 @@ def stream(images: int, lda: float, gain: float) -> Gain:
 def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     """A factor of two of images, the same band of accuracy, edges included; None where there is none."""
     known = [stream(20, 90, -1.0), stream(40, 85, 0.5), stream(41, 99, 9.0), stream(20, 84.9, 7.0)]
-    assert training_gain(20, 95, known) == TrainingGain(least=-1.0, most=0.5, streams=2)
-    assert training_gain(10, 85, known) == TrainingGain(least=-1.0, most=-1.0, streams=1)
-    assert training_gain(20, 70, known) == TrainingGain(least=7.0, most=7.0, streams=1)
+    assert training_gain(20, 95, known) == TrainingGain(least=-1.0, most=0.5, streams=2, sure=0)
+    assert training_gain(10, 85, known) == TrainingGain(least=-1.0, most=-1.0, streams=1, sure=0)
+    assert training_gain(20, 70, known) == TrainingGain(least=7.0, most=7.0, streams=1, sure=1)
     assert training_gain(20, 69.9, known) is None
     assert training_gain(9, 90, known) is None
-    assert str(training_gain(20, 95, known)) == "-1.0 to +0.5 points on 2 streams like this"
-    assert str(training_gain(20, 84, known)) == "+7.0 points on the one stream like this"
+    assert (
+        str(training_gain(20, 95, known))
+        == "-1.0 to +0.5 points on 2 streams like this (none of them surely)"
+    )
+    assert str(training_gain(20, 84, known)) == "+7.0 points on the one stream like this (surely)"
 
 
 def test_the_file_holds_streams_near_and_far() -> None:
