@@ -45,8 +45,11 @@ def table(runs: Trained) -> Iterator[str]:
     yield "| --- | ---: | ---: | ---: | --- | --- |"
     known = json.loads(OUT.read_text(encoding="utf-8"))
     for method, shown in ROWS.items():
-        rows = [row for row in known if row["method"] == method]
-        packs = [runs[row["stream"], method][row["order"]].told.faa for row in rows]
+        packed = {stream: own for (stream, name), own in runs.items() if name == method}
+        rows = [
+            row for row in known if row["method"] == method and row["order"] in packed.get(row["stream"], {})
+        ]
+        packs = [packed[row["stream"]][row["order"]].told.faa for row in rows]
         apart = np.array([row["faa"] for row in rows]) - np.array(packs)
         far = int(np.abs(apart).argmax())
         where = f"{apart[far]:+z.1f} ({rows[far]['stream']}, order {rows[far]['order']})"

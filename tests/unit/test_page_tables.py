@@ -78,7 +78,7 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r": (\d+)\s+forwards\s+an\s+image",
+    "README.md": r"alone;\s+(\d\.\d) to",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
     "docs/worth.md": r"so \(near\) is\s+(\w+)\.",

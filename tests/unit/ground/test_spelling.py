@@ -211,7 +211,7 @@ def test_paths_of_the_home_from_python_and_by_commands(home: Path) -> None:
     model = lw2g.load("~/export")
     (answer,) = model.predict("~/photos/test/ant/0.png")
     assert answer["path"] == str(home / "photos/test/ant/0.png")
-    assert len(as_list("~/photos/test")) == 6
+    assert len(as_list("~/photos/test")[0]) == 6
     assert len(lw2g.runs("~")) == 1
     done = CliRunner().invoke(main, ["start", "~/photos/train", "~/model", "--test=~/photos/test"])
     assert done.exit_code == 0, done.output

@@ -218,10 +218,8 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = (
-        "(lw2g run --trained) changed it by -1.0 to +0.5 points on 2 streams like this (1 of them surely),"
-    )
-    assert f"more accuracy: more images of each class; training {words} with ViT-Tiny" in done.stdout
+    words = "changed it by -1.0 to +0.5 points on 2 streams like this (1 of them surely), with ViT-Tiny"
+    assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
