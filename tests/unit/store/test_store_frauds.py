@@ -354,8 +354,8 @@ def test_equal_predictions_are_told(store: Path, known: Catalogue) -> None:
         (
             b"A\truns/x\ndiff --git a/x b/x\n",
             2,
-            "error: changed: line 2, 'diff --git a/x b/x', is no change of a file; write the list by: git diff "
-            "--no-renames --name-status BASE HEAD\n",
+            "error: changed: line 2, 'diff --git a/x b/x', is no change of a file; write the list by: git "
+            "diff --no-renames --name-status BASE HEAD\n",
         ),
     ],
 )
