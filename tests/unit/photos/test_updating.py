@@ -28,7 +28,6 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.maths.few_rows import rows_in
 from lw2g.model import exported, places
 from lw2g.registry.catalogue import load_catalogue
-from lw2g_photos import photographs
 from lw2g_photos import updating as learning
 
 NAMES = ("ant", "bee", "cat", "dog")
@@ -297,12 +296,12 @@ def test_a_stopped_command_says_what_it_has_left(
         assert stopped("unlearn", first, "bee") == kept
     assert list(tmp_path.iterdir()) == []
     with monkeypatch.context() as patched:
-        patched.setattr(photographs, "_at_home", stop)
+        patched.setattr("lw2g_photos.photographs._at_home", stop)
         written = stopped("learn", first, glyphs / "cat", "--out", new)
         assert written == f"error: interrupted; {new} was written, whole; {first} is as it was"
     assert lw2g.load(new).classes == ("ant", "bee", "cat")
     with monkeypatch.context() as patched:
-        patched.setattr(photographs, "_source", stop)
+        patched.setattr("lw2g_photos.photographs._source", stop)
         assert stopped("test", first, glyphs / "first") == "error: interrupted; nothing was written"
     assert {path.name: path.read_bytes() for path in first.iterdir()} == before
 
