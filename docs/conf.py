@@ -56,8 +56,12 @@ SHOWN = {
 """Files outside this folder, and the pages of the site that show them."""
 _SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+\.md)")
-_INTERVAL = re.compile(r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)")
-"""An interval in a table, and a number of orders: neither is broken in two lines."""
+_WHOLE = re.compile(
+    r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)|[-+]?[\d.]+ (?:to|±) [-+]?[\d.]+|[\d.]+ \([\d.]+\)"
+)
+"""Intervals, spreads and numbers of orders in a table: none is broken in two lines."""
+_WORDS = {"long": 60, "words": 20}
+"""Classes of a table's cells by the least number of their letters: `outputs.css` keeps such columns wide enough to read."""
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -84,13 +88,22 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             parent.replace(text, [*parts, nodes.Text(text[rest:])])
 
 
-def keep_intervals_whole(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Let cells of tables break beside an interval, not within it: on a telephone a column is narrow."""
+def shape_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Let cells of tables break beside an interval, not within it, and name the class of those that hold words."""
     for cell in list(doctree.findall(nodes.entry)):
+        letters = len(cell.astext())
+        cell["classes"] += [name for name, least in _WORDS.items() if letters >= least][:1]
         for text in list(cell.findall(nodes.Text)):
-            whole = _INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+            whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
             if whole != text:
                 text.parent.replace(text, nodes.Text(whole))
+
+
+def mark_command_lines(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Give each line of a block of commands an element: a long one then wraps with its rest moved in."""
+    for number, block in enumerate(doctree.findall(nodes.literal_block)):
+        if block.get("language", "none") in ("none", "sh"):
+            block["highlight_args"] = {**block.get("highlight_args", {}), "linespans": f"code-{number}"}
 
 
 def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -113,4 +126,5 @@ def setup(app: Sphinx) -> None:
     """Register what the pages need beside their text."""
     app.connect("source-read", lead_within_the_site)
     app.connect("doctree-resolved", explain_terms)
-    app.connect("doctree-resolved", keep_intervals_whole)
+    app.connect("doctree-resolved", shape_cells)
+    app.connect("doctree-resolved", mark_command_lines)
