@@ -44,7 +44,8 @@ What programs call, a line each; `...` stands for arguments by keyword. In Pytho
 the rest: types, shapes, units, errors, source. So has the site<!-- site: , [a page a
 section](reference/index.md) -->. How it fits together: [Python](howto/python.md), [writing a
 plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
-
+"""
+END = """\
 Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
 
@@ -241,7 +242,7 @@ def reference() -> str:
         lines += [f"## {title}", ""]
         links = (f"[`{name}`](../{file_of(module)})" for module, names in part.items() for name in names)
         lines += [", ".join(links), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, END])
 
 
 def write(folder: Path) -> None:

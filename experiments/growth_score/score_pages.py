@@ -289,7 +289,6 @@ def tables_of(
                 4,
             ),
             "growth-keep": table(("FAA (sd over orders); images seen", *streams), keeping(plan, runs)),
-            "growth-options": table(("option", "orders", "FAA", "less the published one"), options(runs), 1),
         },
         GROWTH: {
             "growth-policies": table(("policy", *streams), by_policy(plan, runs)),
@@ -343,9 +342,11 @@ def main() -> None:
     for runs in arguments.pack:
         pack(runs)
     if arguments.print:
-        for tables in tables_of(stored_runs(STORE, load_catalogue()), list(ROWS), list(SCORES)).values():
+        stored = stored_runs(STORE, load_catalogue())
+        for tables in tables_of(stored, list(ROWS), list(SCORES)).values():
             for lines in tables.values():
                 print(*lines, "", sep="\n")
+        print(*table(("option", "orders", "FAA", "less the published one"), options(runs_of(stored))), sep="\n")
 
 
 if __name__ == "__main__":
