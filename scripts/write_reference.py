@@ -38,6 +38,11 @@ ESTIMATORS = (
 )
 """The modules of ``lw2g.sklearn``."""
 
+OF_SCIKIT_LEARN = frozenset(
+    ("fit", "transform", "predict", "predict_proba", "predict_log_proba", "decision_function")
+)
+"""Methods that every estimator has, of which the page tells nothing new."""
+
 HEAD = """# Reference
 
 What programs call, a line each; `...` stands for arguments by keyword. In Python `help(NAME)` has them and
@@ -170,10 +175,12 @@ def form(node: Named, *, typed: bool = False) -> str:
 
 
 def brief(node: Named, said: str) -> Iterator[str]:
-    """Yield one line for a name, and one for each method of a class."""
+    """Yield one line for a name, and one for each method of a class that is its own."""
     yield f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    known = OF_SCIKIT_LEARN if node in [own for own, _ in estimators().values()] else ()
     for child, told in methods_of(node):
-        yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
+        if child.name not in known:
+            yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
 
 
 def short(called: str) -> str:
