@@ -18,10 +18,11 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
+from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
+from lw2g.results.run_draws import Draw
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
 from lw2g_page.figures import FIGURES
@@ -84,6 +85,7 @@ class _Section:
         shown: What figures show of each row: one run, or a mean and its spread.
         published: Whether there are published values.
         reference: The short name of the row that differences refer to; empty without one.
+        over: What the intervals of differences of final accuracy are over.
         remarks: The remarks on the table that matter most.
         all_remarks: Definitions of its columns, and all remarks.
         packed: The rows and the numbers that compare them, for the script.
@@ -105,6 +107,7 @@ class _Section:
     shown: str
     published: bool
     reference: str
+    over: str
     remarks: Sequence[str]
     all_remarks: Sequence[str]
     packed: str
@@ -251,6 +254,7 @@ def _section(
         shown=shown_of(table),
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else names[reference.label],
+        over=over_in_words(_pairs(table, reference)),
         # no row to differ from: the page explains differences where they stand
         remarks=few_remarks_on(remarked, (), against=None, others="all remarks below"),
         all_remarks=remarks_on(remarked, shown, against=None),
@@ -296,6 +300,14 @@ def _reference(table: Table, against: str | None) -> Row | None:
     if against is not None:
         return table.reference(against)
     return table.floor() or finished[0]
+
+
+def _pairs(table: Table, reference: Row | None) -> set[Draw]:
+    """Return the seeds and class orders that some other row shares with the one that differences refer to."""
+    if reference is None:
+        return set()
+    others = [row.draws for row in table.rows if row is not reference and row.finished]
+    return reference.draws.intersection(set().union(*others))
 
 
 def _num_tested(opened: Sequence[Inside]) -> int | None:
