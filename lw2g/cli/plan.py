@@ -37,7 +37,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     rows = [(need.what, _HERE[need.here], str(count)) for need, count in counts.items()]
     console().print(table("", ("needs", "here", "cells"), rows, left=2))
     print_missing(plan)
-    click.echo(counted(len(plan.cells), "cell"))
+    click.echo(f"{counted(len(plan.cells), 'cell')}: {plan.draws}")
 
 
 def print_missing(plan: Plan) -> None:
