@@ -48,7 +48,7 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
 _TILES = {
-    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks"),
+    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
     "ssp": ("sets", "", "of parameters, each for one or more tasks"),
     "total_s": ("time", "", "of the whole run, in h:mm:ss"),
