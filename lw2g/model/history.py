@@ -110,14 +110,16 @@ def _misfit_of_candidates(manifest: Manifest, kinds: Sequence[str]) -> str:
     """
     candidates = manifest.history.candidates
     layers = {str(manifest.fingerprint.layers), *(kind.removeprefix("tried/") for kind in kinds)}
+    if not layers <= {str(manifest.fingerprint.layers), *(str(one.layers) for one in candidates)}:
+        return "there are features of layers that no head may read"
     if not candidates:
-        return "there are features of layers that no head may read" if kinds else ""
+        return ""
+    if manifest.history.tasks:
+        return "heads may be chosen, and sums came before the first step"
     if manifest.as_candidate() not in [attrs.evolve(one, units=0) for one in candidates]:
         return "its head is none of those that it may have"
     # the smallest and the widest have features of their own, and the others the last columns of these
     wanted = {str(candidates[0].layers), str(max(one.layers for one in candidates))}
     if not wanted <= layers:
         return "features are missing that another head would read"
-    if manifest.history.tasks:
-        return "heads may be chosen, and sums came before the first step"
     return ""

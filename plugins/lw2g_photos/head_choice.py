@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lw2g.disk.checkpoint import part, under
-from lw2g.errors import counted
+from lw2g.errors import DataError, counted
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.maths.choosing import choice_of, first_within_error
@@ -127,6 +127,10 @@ def untaught_of(saved: Saved, beside: ModelParts, catalogue: Catalogue) -> list[
         saved: The model, with its candidates and the features that these need.
         beside: Its parts, whose backbone all of them share.
         catalogue: Where components come from.
+
+    Raises:
+        DataError: The features are not those of the backbone.
+        ConfigError: The backbone has not as many layers.
     """
     rows = _rows_by_layers(saved)
     models = []
@@ -135,7 +139,13 @@ def untaught_of(saved: Saved, beside: ModelParts, catalogue: Catalogue) -> list[
         known = attrs.evolve(manifest.fingerprint, layers=candidate.layers)
         empty = empty_parts(attrs.evolve(manifest, fingerprint=known), beside, catalogue)
         manifest = attrs.evolve(manifest, fingerprint=empty.backbone.fingerprint)
-        own = rows.get(candidate.layers) or _last_columns(rows[max(rows)], empty.backbone.width)
+        width = empty.backbone.width
+        own = rows.get(candidate.layers) or _last_columns(rows[max(rows)], width)
+        if any(of_class.shape[1:] != (width,) for of_class in own.values()):
+            raise DataError(
+                f"the model keeps features of other widths than {width}, which its backbone has",
+                "make it anew: lw2g start",
+            )
         models.append(untaught(empty, manifest, catalogue, under("features", own), candidate.units))
     return models
 
