@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 
 import write_components  # noqa: E402
 import write_reference  # noqa: E402
+from site_pictures import for_the_site  # noqa: E402
 
 import lw2g  # noqa: E402
 from lw2g.interfaces.metric import DEFINITIONS  # noqa: E402
@@ -106,7 +107,7 @@ def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
         page = SHOWN.get((folder / link[1]).resolve())
         return f"](/{page}" if page else link[0]
 
-    source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", source[0]))
+    source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", for_the_site(source[0])))
 
 
 def setup(app: Sphinx) -> None:

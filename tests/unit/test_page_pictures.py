@@ -114,3 +114,33 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))
+def test_a_picture_with_a_dark_twin_is_shown_with_it(light: str) -> None:
+    """Readers in the dark scheme see the dark one, in a checkout and on the site, under the same words."""
+    dark = light.replace("-light.", "-dark.")
+    assert list((ROOT / "docs").rglob(dark))
+    shown_on = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if "_build" not in page.parts and (light in text or dark in text):
+            shown_on.append(page)
+            assert (
+                text.count(light)
+                == text.count(dark)
+                == len(re.findall(rf"/{dark}(?:\">|\n:class: only-dark)", text))
+            )
+    assert shown_on
+
+
+def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
+    """What a checkout shows by the system's scheme becomes two pictures, each for one scheme."""
+    for_the_site = runpy.run_path(str(ROOT / "scripts" / "site_pictures.py"))["for_the_site"]
+    on_site = for_the_site((ROOT / "docs" / "howto" / "learn.md").read_text(encoding="utf-8"))
+    assert "<picture>" not in on_site
+    for scheme in ("light", "dark"):
+        assert (
+            f"```{{image}} ../pictures/teach-{scheme}.png\n:class: only-{scheme}\n:alt: A model has"
+            in on_site
+        )
