@@ -35,7 +35,7 @@ from lw2g_page.gallery import (
 )
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
-from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of
+from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
 from lw2g_page.repeating import command_of
 from lw2g_page.result_lines import Results, results_of
 from lw2g_page.thumbnails import Allowance, Thumbnails
@@ -81,6 +81,7 @@ class _Section:
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
+        shown: What figures show of each row: one run, or a mean and its spread.
         published: Whether there are published values.
         reference: The short name of the row that differences refer to; empty without one.
         remarks: The remarks on the table that matter most.
@@ -101,6 +102,7 @@ class _Section:
     answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
+    shown: str
     published: bool
     reference: str
     remarks: Sequence[str]
@@ -246,6 +248,7 @@ def _section(
         answer=answer_of(table, reference, names),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
+        shown=shown_of(table),
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else names[reference.label],
         # no row to differ from: the page explains differences where they stand

@@ -19,6 +19,8 @@ PICTURES = sorted(
     for folder in ("docs", "docs/pictures", "experiments/growth", "experiments/map")
     for path in (ROOT / folder).glob("*.svg")
 )
+COLUMN, SMALLEST = 358, 9.0
+"""The width of a page's text on a telephone, and its smallest letters, in pixels."""
 LETTER = 0.52
 """The width of a letter over its height, of common fonts, on average over a word."""
 
@@ -79,6 +81,29 @@ def test_words_of_a_picture_do_not_overlap_and_are_not_cut_off(name: str) -> Non
     assert over == []
 
 
+@pytest.mark.parametrize("name", PICTURES)
+def test_letters_of_a_picture_can_be_read_on_a_telephone(name: str) -> None:
+    """Its narrow form, or it itself where it has none, has no letter below the smallest in a column."""
+    path = ROOT / name
+    narrow = path.with_name(f"{path.stem}-narrow.svg")
+    svg = (narrow if narrow.exists() else path).read_text(encoding="utf-8")
+    wide = float(ElementTree.fromstring(svg).get("viewBox", "").split()[2])
+    sizes = {float(size) for size in re.findall(r'font-size="([\d.]+)(?:px)?"', svg)}
+    assert min(sizes) * min(1.0, COLUMN / wide) >= SMALLEST
+
+
+def test_a_page_shows_a_picture_in_every_form_that_it_has() -> None:
+    """One of the colours of a scheme or of a width has a source for each of its forms beside it."""
+    for page in sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md")]):
+        text = page.read_text(encoding="utf-8")
+        for shown in re.findall(r"\]\((\S+\.(?:svg|png))\)|src=\"(\S+)\"", text):
+            path = page.parent / "".join(shown)
+            stem = path.stem.removesuffix("-light")
+            forms = {one.name for one in path.parent.glob(f"{stem}*{path.suffix}")}
+            named = {Path(one).name for one in re.findall(r"[\w./-]+\.(?:svg|png)", text)}
+            assert forms - named == set(), page.name
+
+
 def luminance(colour: str) -> float:
     """Return the relative luminance of a colour (WCAG 2)."""
     parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
@@ -103,6 +128,11 @@ def test_colours_of_pictures_are_seen_in_light_and_in_dark(monkeypatch: pytest.M
         marks = [own[scheme] for own in (*streams["COLOURS"], streams["GREY"])]
         assert [colour for colour in marks if contrast(colour, ground) < 3] == []
         assert len(set(marks)) == len(marks)
+    concepts = runpy.run_path(str(ROOT / "scripts" / "draw_concepts.py"))["STYLE"]
+    for scheme in concepts.split("@media"):
+        fill = dict(re.findall(r"\.(\w+)\{fill:(#\w{6})", scheme))
+        dim = [name for name in "abcd" if contrast(fill[name], fill["card"]) < 4.5]
+        assert dim == [name for name in "abcd" if contrast(fill[name], fill["on"]) < 4.5] == []
     drawn = (ROOT / "docs" / "leaderboard.svg").read_text(encoding="utf-8")
     _, drawn = drawn.split("Colour: method")
     methods = re.findall(r'class="(c\d+)"', drawn)

@@ -23,7 +23,7 @@ from lw2g.results.row_options import OptionColumns
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, answer_of, question_of
+from lw2g_page.page_head import Answer, answer_of, question_of, shown_of
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
@@ -172,6 +172,10 @@ def test_a_unit_stays_beside_its_quantity():
     assert result_lines._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
     assert result_lines._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
     assert result_lines._with_its_unit("chance PRA") == "chance PRA"
+    said = [
+        result_lines._in_words(ResultCell(*cell)) for cell in (("evidence s", "0"), ("n", "3"), ("FFM", "1"))
+    ]
+    assert said == ["evidence 0 s", "3 runs each", "FFM 1"]
 
 
 def test_published_values_share_the_cell_of_ours():
@@ -270,6 +274,22 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
         assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
+
+
+def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
+    """With its seeds and class orders, how many runs a mean is of, and what its band is."""
+    told = []
+    for name, policy, seed in (("a", "min", 0), ("b", "always", 0), ("c", "min", 1), ("d", "always", 1)):
+        write_full_run(name, policy=policy, overrides={"run.seed": seed})
+        (table,) = tables_of(list(find_runs([tmp_path])), installed)
+        told.append(shown_of(table))
+    drawn, band = "(seeds 0, 1; 1 class order)", "a band is one standard deviation."
+    assert told == [
+        "Shown is one run, no mean (seed 0; 1 class order).",
+        "Shown is one run of each row, no mean (seed 0; 1 class order).",
+        f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
+        f"Shown is each row's mean of 2 runs {drawn}; {band}",
+    ]
 
 
 def test_what_is_mixed_is_told_by_what_differs():
