@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,6 +42,7 @@ from frozen_trained import TRAINED
 from frozen_verdicts import judged
 from frozen_words import forwards_of, told
 from interval_plot import Panel, Point, picture
+from sentences import WIDTH
 
 __all__ = ["told", "written"]
 
@@ -51,7 +53,7 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "recommended"),
-    WORTH: ("adds", "adds_every", "slopes"),
+    WORTH: ("adds", "adds_every", "adds_words"),
     TABLES: (
         "answers",
         "whole",
@@ -155,9 +157,9 @@ def adds_every(known: Streams, runs: Trained) -> Iterator[str]:
     yield from frozen_gains.table(known, runs, frozen_gains.EVERY_TASK)
 
 
-def slopes(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what each doubling of the images a class changes in that."""
-    yield from frozen_gains.regression(runs)
+def adds_words(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what these rows come to, in sentences."""
+    yield from textwrap.wrap(" ".join(frozen_gains.words(known, runs)), WIDTH, break_on_hyphens=False)
 
 
 def few(known: Streams, runs: Trained) -> Iterator[str]:
