@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from lw2g.api.recorded import words_of_choice
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import composed, is_name
@@ -193,6 +194,8 @@ class Classroom:
                 with self._next() as out:
                     model, report = self._learned(Path(made), out)
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
+                if "before" in report.get("choice", {}):
+                    said.append(words_of_choice(report["choice"]))
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
     def undo(self, at: str = "") -> None:

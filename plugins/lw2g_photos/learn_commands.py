@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
 from lw2g.cli.signals import saying_what_is_left
@@ -94,6 +95,8 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     click.echo(
         printable(f"{as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
     )
+    if "before" in report.get("choice", {}):
+        click.echo(words_of_choice(report["choice"]))
     for words in report["remains"]:
         note(f"not taken back: {words}")
     if report["forgotten"]:

@@ -28,7 +28,7 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.maths.few_rows import rows_in
 from lw2g.model import exported, places
 from lw2g.registry.catalogue import load_catalogue
-from lw2g_photos import updating as learning
+from lw2g_photos import step_taking as learning
 
 NAMES = ("ant", "bee", "cat", "dog")
 SMALL: dict[str, Any] = {
@@ -649,15 +649,17 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
 
 
-def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
     """Other images of ant under a new name cannot be told from it."""
     shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
-    _, report = lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "out", device="cpu")
+    first = tmp_path / "first"
+    lw2g.start(glyphs / "first", first, head="lda", device="cpu")
+    _, report = lw2g.learn(first, tmp_path / "new", out=tmp_path / "out", device="cpu")
     assert report["twins"][0]["like"] == "ant"
     assert report["losing"][0]["class"] == "ant"
     assert report["loss"] > 5
     with pytest.raises(ConfigError, match="max_loss: the loss of the old classes is"):
-        lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
+        lw2g.learn(first, tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
     assert not (tmp_path / "no").exists()
 
 
