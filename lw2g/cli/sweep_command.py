@@ -35,6 +35,10 @@ _DEFAULT = "GRID.toml"
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _ON_A_LINE = {"task": "task {}", "FAA": "FAA {}", "left": "about {} left", "host": "on {}"}
 _ROWS_TO_SPARE = 8
+_DRY_RUN = (
+    "Print the cells, what they need (exit code 2 if something is missing) and what they cost, each kind of "
+    "cell measured for some seconds; run nothing."
+)
 
 
 class SweepGroup(click.Group):
@@ -113,7 +117,7 @@ def sweep() -> None:
 @click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
 @option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
-@click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
+@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(
     sweeps.sweep,
@@ -136,7 +140,8 @@ def run_grid(
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
-        print_plan(sweeps.plan_of(grid, settings=settings, rehearse=rehearse), as_json=as_json)
+        plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
+        print_plan(plan, as_json=as_json)
         return
     with _watching() as watch:
         result = sweeps.sweep(
