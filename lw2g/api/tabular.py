@@ -168,12 +168,13 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             )
         return rows
 
-    def differing_options(self) -> list[dict[str, Any]]:
-        """Return of each run the options by which it differs from others of the same components, by key.
+    def differing_options(self) -> list[dict[str, str]]:
+        """Return of each run the options by which it differs from others of the same components, as text.
 
         Seeds and what is of the machine do not count; nor does an option that not all of them have, since it
         comes with a component that does not stand in the rows.
         """
+        from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
         from lw2g.interfaces.options import UNCOUNTED
 
@@ -189,7 +190,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                 if not all(key in other for other in others) or all(other[key] == value for other in others):
                     continue
                 if role_of_key(key, run.config, catalogue) not in (*UNCOUNTED, "draw"):
-                    differing[key] = value
+                    differing[key] = plain(value)
             found.append(differing)
         return found
 

@@ -14,7 +14,6 @@ from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
-from lw2g.config.describe import plain
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -51,7 +50,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = []
         for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            words = [f"{key.removeprefix('baseline.')}={plain(value)}" for key, value in options.items()]
+            words = [f"{key.removeprefix('baseline.')}={value}" for key, value in options.items()]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))
