@@ -296,7 +296,7 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         *names: Labels of cells, or names of their directories.
 
     Returns:
-        The number of cells that run and were asked to stop, and of those that will not start.
+        The number of cells that run and were asked to stop, and of those that wait and will not start.
 
     Raises:
         DataError: There is no sweep.
@@ -308,8 +308,8 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         cells = _named(cells, names)
     store.cancel(cells)
     # asked after the request: a cell that ends meanwhile is counted as it is now
-    running = sum(status.state == "running" for status in store.statuses(cells))
-    return running, len(cells) - running
+    states = [status.state for status in store.statuses(cells)]
+    return states.count("running"), states.count("waiting") + states.count("interrupted")
 
 
 def _named(cells: Sequence[Cell], names: Sequence[str]) -> list[Cell]:

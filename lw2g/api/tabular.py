@@ -141,6 +141,16 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             chosen = list(compress(chosen, met))
         return Runs(chosen)
 
+    def values_of(self, condition: str) -> list[str]:
+        """Return the values, as text, that runs have of the option of a condition.
+
+        Args:
+            condition: As for :meth:`where`.
+        """
+        key, _ = _condition(condition)
+        found = {run.state if key == "state" else str(run.options.get(key)) for run in self.runs}
+        return sorted(found)
+
     def rows(self) -> list[Row]:
         """Return path, state, finished tasks, seed, components and metrics of each run.
 

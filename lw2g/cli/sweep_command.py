@@ -92,6 +92,8 @@ def _executor_options(command: Any) -> Any:
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
 
+    All its options: lw2g sweep GRID.toml --help
+
     --executor ray and slurm run them on a cluster; a grid can say so in a table [executor].
 
     \b
@@ -230,7 +232,11 @@ def retry(directory: Path, **options: Any) -> None:
 def cancel(directory: Path, names: Sequence[str]) -> None:
     """Print how many cells were asked."""
     running, waiting = sweeps.cancel_sweep(directory, *names)
-    click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
+    if running or waiting:
+        stops = f"asked {counted(running, 'running cell')} to stop"
+        click.echo(f"{stops}; {counted(waiting, 'waiting cell')} will not start")
+    else:
+        click.echo("nothing to stop: these cells have ended")
 
 
 def _finish(result: SweepResult) -> None:

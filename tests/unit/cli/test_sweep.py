@@ -285,21 +285,23 @@ def test_a_stopped_sweep_says_how_to_go_on(grid, monkeypatch):
         (["two.toml", "--set", "growht.energy=1"], "error: --set: no such section 'growht.energy'"),
         (["two.toml", "--set", "growth.energie=1"], "error: growth.energie: no such option"),
         (["none.toml"], "error: 'none.toml' cannot be read"),
+        (["run.toml"], "error: 'run.toml' is the file of a run and no grid; lw2g run run.toml runs it; in a"),
         (["status", "nowhere"], "error: no sweep at 'nowhere'"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(grid, arguments, says):
     """A misspelt option, file or directory ends with exit code 2, and nothing is written."""
+    Path("run.toml").write_text('baseline = "simple-cil"\n[run]\nseed = 1\n')
     printed = call(*arguments, code=2)
     assert printed.startswith(says)
     assert printed.count("\n") == 1
-    assert [path.name for path in Path().iterdir()] == ["two.toml"]
+    assert sorted(path.name for path in Path().iterdir()) == ["run.toml", "two.toml"]
 
 
 def test_help_names_the_commands(grid):
     """The group's own help shows a grid, and the commands beside running one."""
     printed = call("--help")
-    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel"))
+    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel", "GRID.toml --help"))
     assert call("two.toml", "--help").startswith("Usage: main sweep GRID.toml [OPTIONS]\n")
     assert "--jobs" in call("grid", "--help")
 
@@ -348,11 +350,20 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     """Running cells get a request, whoever runs them; an unknown name is refused."""
     call("--out", "here", grid, code=1)
     store = SweepDirectory(Path("here"))
+    for cell in store.cells():
+        store.note_failure(cell, reason=None)
     with locked(store.job(store.cells()[1]).lock):
         printed = call("cancel", "here", *named)
-    assert printed == f"asked 1 running cells to stop; the other {cancelled - 1} will not start\n"
+    waiting = "1 waiting cell" if cancelled == 2 else "0 waiting cells"
+    assert printed == f"asked 1 running cell to stop; {waiting} will not start\n"
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
+
+
+def test_cancel_says_so_where_all_has_ended(grid):
+    """No cell is said to be stopped that has failed or finished."""
+    call("--out", "here", grid, code=1)
+    assert call("cancel", "here") == "nothing to stop: these cells have ended\n"
 
 
 def test_a_label_changes_neither_the_experiment_nor_the_terminal(grid):
