@@ -45,6 +45,7 @@ _LONGEST = 2_000
 _TRACEBACK = "--traceback"
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
+_GOES_ON = " (`lw2g resume` continues a run that had begun)"
 
 
 class UserError(click.ClickException):
@@ -102,14 +103,16 @@ class Commands(click.Group):
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""
             if isinstance(error, ComponentError) and not with_traceback:
-                hint = "; --traceback shows where"
+                hint = "; --traceback shows how"
+                if ctx.invoked_subcommand in _RUNNING:
+                    hint += _GOES_ON
             raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
             hint = ""
             if ctx.invoked_subcommand in _RUNNING:
-                hint = " (`lw2g resume` continues a run that had begun)"
+                hint = _GOES_ON
             raise UserError(_refused_by_system(error) + hint) from error
         except (MemoryError, RuntimeError) as error:
             # torch tells of exhausted memory by a RuntimeError, which may be anything else, too

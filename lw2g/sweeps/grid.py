@@ -28,7 +28,7 @@ from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
 from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
-from lw2g.errors import ConfigError, nearest, shown
+from lw2g.errors import ConfigError, as_word, nearest, shown
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 
@@ -212,6 +212,11 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
     table = read_toml(path)
     unknown = sorted(table.keys() - {*_PARTS})
+    if not table.keys() & {*_PARTS} and table.keys() & {*SECTIONS}:
+        raise ConfigError(
+            f"{str(path)!r} is the file of a run and no grid",
+            f"lw2g run {as_word(path)} runs it; in a grid its tables stand in [base], as [base.baseline]",
+        )
     if unknown:
         raise ConfigError(
             f"{str(path)!r}: {unknown[0]!r} is not a part of a grid{nearest(unknown[0], _PARTS)}",
