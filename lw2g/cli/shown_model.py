@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.api.recorded import head_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -24,8 +25,8 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         whole: Whether a table follows for each step, with what its checks say of every class.
     """
     made_of = f"baseline {manifest.baseline.name}"
-    if "head" in manifest.baseline.options:
-        made_of += f", head {manifest.baseline.options['head']}"
+    if head := head_of(manifest):
+        made_of += f", head {head}"
     backbone = f"backbone {manifest.backbone.name}"
     if manifest.preprocessing is not None:
         backbone += f" at {manifest.preprocessing.size} pixels"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,9 @@ from lw2g.results.row_names import (
     method_of,
     settings_of,
 )
+from lw2g.results.row_notes import different_constraints, different_orders, heads_taken, over_orders
 from lw2g.results.row_options import OptionColumns, option_columns
-from lw2g.results.run_draws import Draw, draw_of, draws_in_words, named_orders
+from lw2g.results.run_draws import Draw, draw_of, draws_in_words
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 
@@ -301,7 +301,7 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = []
+    notes = list[str]()
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             method = method_of(run, settings[id(run)], shared, catalogue)
@@ -319,10 +319,8 @@ def _table(
             notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
 
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
-    notes += _warnings(rows)
-    notes += settled_notes([(row.label, row.runs) for row in rows])
-    for row in rows:
-        notes += _over_orders(row.label, row.runs)
+    labelled = [(row.label, row.runs) for row in rows]
+    notes += [*heads_taken(labelled), *_warnings(rows), *settled_notes(labelled), *over_orders(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
@@ -332,7 +330,7 @@ def _table(
         options=option_columns(firsts, [settings[id(run)] for run in firsts], labels, shared, catalogue),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
-        unlike=(*mixes, *_different_orders(rows), *_different_constraints(rows, catalogue)),
+        unlike=(*mixes, *different_orders(labelled), *different_constraints(labelled, catalogue)),
         notes=tuple(notes),
     )
 
@@ -358,49 +356,6 @@ def _row(
         differs=tuple(of_published(first, differs, catalogue)),
         paper=printed_for(first, differs, catalogue),
     )
-
-
-def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
-    """Yield the least, mean and largest FAA over class orders, each the mean of its seeds."""
-    orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
-    for run in runs:
-        value = run.record["metrics"]["faa"]
-        if value is not None:
-            orders[tuple(run.record["class_order"])].append(value)
-    if len(orders) > 1:
-        means = list(map(statistics.fmean, orders.values()))
-        shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
-        yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
-
-
-def _different_orders(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that the means of rows over different class orders do not compare, with the orders of each."""
-    labels: dict[str, list[str]] = defaultdict(list)
-    orders = set()
-    for row in rows:
-        if row.finished:
-            labels[named_orders(row.runs)].append(row.label)
-            orders.add(frozenset(order for _, order in row.draws))
-    if len(orders) > 1:
-        yield f"means over different class orders do not compare: {_by_what(labels)}"
-
-
-def _different_constraints(rows: Sequence[Row], catalogue: Catalogue) -> Iterator[str]:
-    """Yield which rows of one method have which constraints: they differ in these beside their policies."""
-    labels: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        config = row.runs[0].config
-        name = config["baseline"]["name"]
-        if catalogue.grows(name):  # else nothing decides, and nothing is protected
-            labels[name]["+".join(sorted(config["constraints"])) or "none"].append(row.label)
-    for of_method in labels.values():
-        if len(of_method) > 1:
-            yield f"constraints differ, not the policy alone: {_by_what(of_method)}"
-
-
-def _by_what(labels: Mapping[str, Sequence[str]]) -> str:
-    """Return what rows have, with their labels in brackets."""
-    return ", ".join(f"{what} ({'; '.join(of)})" for what, of in labels.items())
 
 
 def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:

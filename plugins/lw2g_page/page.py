@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from lw2g import __version__
+from lw2g.api.recorded import head_taken
 from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
@@ -408,6 +409,8 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     origin["checkpoint"] = f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}"
     if record["backbone"].get("layers", 1) > 1:
         origin["features"] = f"{record['backbone']['layers']} layers, {record['backbone']['pool']} pooling"
+    if head := head_taken(record):
+        origin["head"] = head.removeprefix("head: ")
     for name, fingerprint in record["fingerprints"].items():
         origin[f"{name} fingerprint"] = fingerprint
     origin["record SHA-256"] = sha256_of(run.path / RECORD) or _UNKNOWN

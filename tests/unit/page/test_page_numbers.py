@@ -107,7 +107,9 @@ def test_costs_and_times_are_told_by_part(rows):
     assert kind not in {row[1] for row in compare.costs([without]).rows}
     assert kind in {row[1] for row in compare.costs([rows[0], without]).rows}
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
-    idle = attrs.evolve(run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.0}})
+    idle = attrs.evolve(
+        run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.0}}
+    )
     alone = compare.times([attrs.evolve(rows[0], runs=(idle,))]).rows
     assert [row[1] for row in alone] == ["learning"]  # what took no time in any row has no colour
     assert times == {"evidence": 1.0, "learning": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}

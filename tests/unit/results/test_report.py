@@ -476,8 +476,11 @@ def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, install
 def test_layers_that_a_run_has_chosen_are_no_other_checkpoint(write_run, installed):
     """They are a part of its method; those that somebody asked for make features that do not compare."""
     joined = {"record.backbone.layers": 12, "record.backbone.pool": "both", "backbone.pool": "default"}
-    runs = [write_run(50.0), write_run(60.0, **joined, **{"backbone.layers": "auto", "baseline.epochs": 3})]
+    taken = {"record.findings": {"choice": {"head": "ridge", "layers": 12}}}
+    chosen = {"backbone.layers": "auto", "baseline.epochs": 3}
+    runs = [write_run(50.0), write_run(60.0, **joined, **chosen, **taken)]
     (table,) = tables_of(runs, installed)
+    assert f"head taken by {table.rows[1].label}: ridge on 12 layers" in table.notes
     assert [run.metric("faa") for row in table.rows for run in row.runs] == [50.0, 60.0]
     runs.append(write_run(70.0, **joined, **{"backbone.layers": 12, "baseline.epochs": 4}))
     with pytest.raises(ConfigError, match=r"the runs mix checkpoints .*both pooling, 12 layers"):
