@@ -262,7 +262,9 @@ def test_half_a_tree_is_refused(tree):
         stream(tree / "train")  # whose images are no data set to draw test images from
     (tree.parent / "all").mkdir()
     shutil.copytree(tree, tree.parent / "all/photo/0")
-    with pytest.raises(DataError, match=f"'photo/0' ...*; name one of them: benchmark.root={tree.parent}/all/photo/0$"):
+    with pytest.raises(
+        DataError, match=f"'photo/0' ...*; name one of them: benchmark.root={tree.parent}/all/photo/0$"
+    ):
         stream(tree.parent / "all")
     shutil.rmtree(tree / "test" / "cat")
     with pytest.raises(DataError, match=r"3 in train, 2 in test, in one only \['cat'\]"):
