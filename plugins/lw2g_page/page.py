@@ -65,12 +65,17 @@ class _Tile:
     meaning: str
 
 
+_KINDS = {"classes": "Class-incremental", "domains": "Domain-incremental"}
+"""The kinds of learning that have a name, by what the tasks of a stream bring; others are continual."""
+
+
 @attrs.frozen(kw_only=True)
 class _Section:
     """A table of the page.
 
     Attributes:
         benchmark: The name of the data.
+        kind: What kind of learning its stream asks for, in the field's words.
         title: That name and the size of tasks.
         question: What the table answers.
         answer: The answer.
@@ -91,6 +96,7 @@ class _Section:
     """
 
     benchmark: str
+    kind: str
     title: str
     question: str
     answer: Answer
@@ -236,6 +242,7 @@ def _section(
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     return _Section(
         benchmark=table.benchmark,
+        kind=_kind_of(table),
         title=table.title,
         question=question_of(table, reference, names, named=against is not None),
         answer=answer_of(table, reference, names),
@@ -255,6 +262,12 @@ def _section(
         confused=confused,
         examined="" if best is None else best.label,
     )
+
+
+def _kind_of(table: Table) -> str:
+    """Return what kind of learning the stream of a table asks for."""
+    streams = {run.options.get("benchmark.stream", "classes") for row in table.rows for run in row.runs}
+    return _KINDS.get(" ".join(streams), "Continual")
 
 
 def _opened(table: Table) -> tuple[list[Inside], Inside | None]:

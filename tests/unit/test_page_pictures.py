@@ -144,3 +144,32 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))
+def test_a_picture_with_a_dark_twin_is_shown_with_it(light: str) -> None:
+    """Readers in the dark scheme see the dark one, in a checkout and on the site, under the same words."""
+    dark = light.replace("-light.", "-dark.")
+    assert list((ROOT / "docs").rglob(dark))
+    shown_on = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if "_build" not in page.parts and (light in text or dark in text):
+            shown_on.append(page)
+            assert text.count(light) == text.count(dark) == len(re.findall(rf'/{dark}">', text))
+    assert shown_on
+
+
+def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
+    """What a checkout shows by screen and system becomes a picture for each scheme and width."""
+    for_the_site = runpy.run_path(str(ROOT / "scripts" / "site_pictures.py"))["for_the_site"]
+    on_site = for_the_site((ROOT / "docs" / "howto" / "learn.md").read_text(encoding="utf-8"))
+    assert "<picture>" not in on_site
+    for scheme, (form, width) in itertools.product(
+        ("light", "dark"), {"": "wide", "-narrow": "narrow"}.items()
+    ):
+        shown = f"teach{form}-{scheme}.png\n:class: only-{scheme} {width}\n:alt: A model has"
+        assert f"```{{image}} ../pictures/{shown}" in on_site
+    concepts = for_the_site((ROOT / "docs" / "concepts.md").read_text(encoding="utf-8"))
+    assert "```{image} pictures/set.svg\n:class: wide\n:alt: sets\n```\n\n" in concepts
+    assert concepts.count("class: narrow") == concepts.count("class: wide") == 6

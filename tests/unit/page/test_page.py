@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ def test_only_reports_are_written_over(write_full_run):
     assert (run.path / "record.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("streams", "kind"),
+    [
+        (["classes", None], "Class-incremental"),
+        (["domains"], "Domain-incremental"),
+        (["repetition"], "Continual"),
+        (["domains", "classes"], "Continual"),
+    ],
+)
+def test_a_page_says_what_kind_of_learning_it_is(streams, kind):
+    """Tasks that bring domains are no class-incremental learning; an older run has no option and classes."""
+    options = [{} if stream is None else {"benchmark.stream": stream} for stream in streams]
+    runs = [SimpleNamespace(options=of_run) for of_run in options]
+    assert page._kind_of(SimpleNamespace(rows=[SimpleNamespace(runs=runs)])) == kind
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     """The title is for readers who know no lw2g; the best is bold, and what differs per run is said once."""
@@ -99,6 +116,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert report(tmp_path, "--html", tmp_path / "out.html", "--columns", "faa").exit_code == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "<title>Class-incremental learning on digits</title>" in text
+    assert ">Class-incremental learning on digits</h1>" in text
     asked = "What share of the test images does each of 2 configurations get right in the end"
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
     head = text[: text.index("<h2")]
