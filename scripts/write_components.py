@@ -57,7 +57,7 @@ TITLES: Mapping[Kind, str] = {
 LIST = """\
 # All components
 
-For whoever chooses one. `lw2g plugins NAME`, or its page on the
+What there is to choose from. `lw2g plugins NAME`, or its page on the
 site<!-- site:  ([all](components/index.md)) -->, tells options, paper and what differs from it; a record
 tells what differed in its run (`deviations`).
 

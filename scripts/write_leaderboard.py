@@ -39,7 +39,7 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-For whoever compares methods: how many points each ends above or below the floor, `lda` on frozen features,
+How many points each method ends above or below the floor, `lda` on frozen features,
 on streams of real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream
 is.
 
