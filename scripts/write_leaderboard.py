@@ -39,9 +39,8 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-How many points each method ends above or below the floor, `lda` on frozen features,
-on streams of real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream
-is.
+For whoever compares methods: how many points each ends above or below the floor, `lda` on frozen features, on streams of
+real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream is.
 
 ![points above the floor against forwards for each training image](leaderboard.svg)
 
@@ -53,36 +52,33 @@ OF_STREAMS = """\
 {caution}
 """
 CAUTION = {
-    "report": "Choices were made on other streams, of which these are not quite free "
-    "([how far](#what-choices-have-seen)).",
+    "report": "Choices were made on other streams, of which these are not quite free ([how far](#what-choices-have-seen)).",
     "development": "Choices were made on these streams.",
 }
 LEGEND = """\
 On the site a click on a head sorts the table.
 
-- FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
-  answers in each order.
-- Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
-  ([paired bootstrap](howto/store.md#pairing-images)). Rows stand by it. None is corrected for the number of
-  rows.
-- Seconds: of one CPU core of a busy machine, tests included; *shared*: several heads read the same
-  features; *GPU*: no order ran on a CPU.
+- FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same answers in
+  each order.
+- Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images ([paired
+  bootstrap](howto/store.md#pairing-images)). Rows stand by it. None is corrected for the number of rows.
+- Seconds: of one CPU core of a busy machine, tests included; *shared*: several heads read the same features; *GPU*: no
+  order ran on a CPU.
 - Forwards: operations on training images, in forwards of the bare backbone for each.
-- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
-  comparison.
-- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
-  `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
-  images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- Rows of LoRA are of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
-- Runs stand here; [the frozen answer's tables](frozen_tables.md) are of stored features: a tenth of a point
-  may lie between.
+- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for comparison.
+- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by `affine`
+  ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's images choose the
+  penalty. `ranpac adapt=none`: 2,000 random units.
+- Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B (issue
+  3729 of geti).
+- Runs stand here; [the frozen answer's tables](frozen_tables.md) are of stored features: a tenth of a point may lie
+  between.
 """
 SEEN = "### What choices have seen\n"
 GROUND = """\
-Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack
-behind each number, and `lw2g verify PACK` computes it again ([what badges do not
-say](howto/store.md#badges)). The pack of a head that sees no order has all classes in one task, and the
-share of all images that are right: `--packs` prints that beside FAA.
+Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack behind each
+number, and `lw2g verify PACK` computes it again ([what badges do not say](howto/store.md#badges)). The pack of a head that
+sees no order has all classes in one task, and the share of all images that are right: `--packs` prints that beside FAA.
 """
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
