@@ -7,6 +7,7 @@ differs from the packs, elsewhere it is not on the list.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -47,6 +48,7 @@ _OUTSIDE = re.compile(r"`[^`\n]*(?:\n[^`\n]+)?`|\]\([^)]*\)|<!--.*?-->", re.DOTA
 _TAG = re.compile(r"<[a-zA-Z/](?:[^>]*?(?P<alt>alt=\"[^\"]*\"))?[^>]*>", re.DOTALL)
 
 
+@functools.cache
 def listed() -> dict[str, dict[str, str]]:
     """Return what may stand in the sentences of each page, with the reason."""
     return tomllib.loads(LISTED.read_text(encoding="utf-8"))
@@ -62,9 +64,14 @@ def sentences(text: str, marked: re.Pattern[str]) -> str:
 
     That is sentences, tables, what commands print, comments behind them and descriptions of pictures.
     """
+    return _OUTSIDE.sub(_blank, _with_code(text, marked))
+
+
+def _with_code(text: str, marked: re.Pattern[str]) -> str:
+    """Return the same with the names in code that sentences have."""
     text = _METHODS.sub(_blank, marked.sub(_blank, text))
     text = _INDENTED.sub(_typed, _FENCED.sub(_typed, text))
-    return _TAG.sub(_but_alt, _OUTSIDE.sub(_blank, text))
+    return _TAG.sub(_but_alt, text)
 
 
 def _typed(block: re.Match[str]) -> str:
@@ -98,7 +105,7 @@ def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
         page: Its name in prose.toml.
     """
     known = listed()
-    rest = sentences(text, marked)
+    rest = _with_code(text, marked)
     # longer ones first: one may be a part of another
     for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
         # words of a sentence may stand on two lines, and a number is not a part of a longer one
@@ -106,6 +113,7 @@ def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
         rest, found = re.subn(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)", _blank, rest)
         if not found and own in known[page]:
             yield f"{page}: {LISTED.name} lists {own!r}, which its sentences do not have"
+    rest = _OUTSIDE.sub(_blank, rest)
     for told in TOLD.finditer(rest):
         at = rest.count("\n", 0, told.start()) + 1
         yield f"{page}:{at}: no pack bears {told[0]!r}; fill it by a script, or list it in {LISTED.name}"
