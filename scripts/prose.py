@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 LISTED = Path(__file__).with_name("prose.toml")
@@ -27,7 +27,8 @@ VERDICT_WORDS = re.compile(
     r"\b(?:w[io]ns?|los(?:e|es|ing|t)|gain(?:s|ed|ing)?|beat(?:s|en|ing)?|better|best|worse|worst|pay(?:s|ing)?|paid"
     r"|buys?|bought|helps?|helped|hurts?|harms?|harmed|improve[sd]?|outperforms?|outperformed|exceeds?|exceeded"
     r"|costs?|brings|brought|expect(?:s|ed)?|collapses?|collapsed|undecided|holds|refuted|confirmed"
-    r"|above|below|ahead|behind|higher|lower|end(?:s|ed)?\s+level|surely|none|nothing|nowhere|everywhere|never"
+    r"|above|below|ahead|behind|higher|lower|end(?:s|ed)?\s+level|surely|none|nothing|everything|nowhere"
+    r"|everywhere|never|always"
     r"|most|least|furthest|farthest|nearest|fewest|greatest|smallest)\b",
     re.IGNORECASE,
 )
@@ -96,6 +97,18 @@ def _but_alt(tag: re.Match[str]) -> str:
     return blank[:begin] + tag["alt"] + blank[end:]
 
 
+@functools.cache
+def _patterns(page: str) -> Sequence[tuple[str, re.Pattern[str]]]:
+    """Return what may stand on a page, longer ones first: one may be a part of another."""
+    known = listed()
+    found = []
+    for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
+        # words of a sentence may stand on two lines, and a number is not a part of a longer one
+        spaced = r"\s+".join(map(re.escape, own.split()))
+        found.append((own, re.compile(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)")))
+    return found
+
+
 def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
     """Yield what is wrong with the sentences of a page: what nothing bears, and a list that is too long.
 
@@ -104,14 +117,10 @@ def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
         marked: What scripts write.
         page: Its name in prose.toml.
     """
-    known = listed()
     rest = _with_code(text, marked)
-    # longer ones first: one may be a part of another
-    for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
-        # words of a sentence may stand on two lines, and a number is not a part of a longer one
-        spaced = r"\s+".join(map(re.escape, own.split()))
-        rest, found = re.subn(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)", _blank, rest)
-        if not found and own in known[page]:
+    for own, pattern in _patterns(page):
+        rest, found = pattern.subn(_blank, rest)
+        if not found and own in listed()[page]:
             yield f"{page}: {LISTED.name} lists {own!r}, which its sentences do not have"
     rest = _OUTSIDE.sub(_blank, rest)
     for told in TOLD.finditer(rest):
