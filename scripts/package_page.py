@@ -21,7 +21,8 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 def package_page(readme: str) -> str:
     """Return a README for readers who have no checkout: what it links to in one stays as words."""
-    return _WITHIN.sub(r"\1", _COMMENT.sub("", _PICTURE.sub("", readme)))
+    without_marks = _COMMENT.sub("", readme)
+    return _WITHIN.sub(r"\1", _PICTURE.sub("", without_marks))
 
 
 class PackagePage(MetadataHookInterface):

@@ -32,11 +32,19 @@ RETURNED = (
 )
 """The modules whose classes the functions of the root return."""
 
+READ = RETURNED[:2]
+"""Those of them whose classes a program reads: the page names their members alone."""
+
 ESTIMATORS = (
     "plugins/lw2g_sklearn/continual_classifier.py",
     "plugins/lw2g_sklearn/feature_extractor.py",
 )
 """The modules of ``lw2g.sklearn``."""
+
+OF_SCIKIT_LEARN = frozenset(
+    ("fit", "transform", "predict", "predict_proba", "predict_log_proba", "decision_function")
+)
+"""Methods that every estimator has, of which the page tells nothing new."""
 
 HEAD = """# Reference
 
@@ -170,10 +178,17 @@ def form(node: Named, *, typed: bool = False) -> str:
 
 
 def brief(node: Named, said: str) -> Iterator[str]:
-    """Yield one line for a name, and one for each method of a class."""
-    yield f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    """Yield one line for a name, and one for each method of a class that is its own."""
+    told_of = f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    if any((node, said) in definitions(path).values() for path in READ):
+        members = ", ".join(f"`{short(method(child))}`" for child, _ in methods_of(node))
+        yield f"{told_of} Members: {members}." if members else told_of
+        return
+    yield told_of
+    known = OF_SCIKIT_LEARN if node in [own for own, _ in estimators().values()] else ()
     for child, told in methods_of(node):
-        yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
+        if child.name not in known:
+            yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
 
 
 def short(called: str) -> str:

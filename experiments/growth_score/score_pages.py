@@ -78,12 +78,12 @@ SCORES = {
 SHOWN_SCORES = ("least", "greatest", "greatest-beyond-rank", "length", "energy", "class-means")
 """The scores that the page has; ``--print`` has the others."""
 SHORT = {
-    "space": "block inputs: which task meets which space is below 2 % of the variance of HFC",
+    "space": "block inputs: which task meets which space is below 2 % of the variance",
     "rank": "block inputs: the rank of the space is above 90 %",
-    "own": "block inputs: a task's own space hinders it as much as others, within half a degree",
-    "kind": "queries by head: greatest HFC beyond ranks finds the kind in more than 60 %",
-    "least-z": "least Z, by which the published rule shares, finds it no oftener than chance",
-    "means": "class means of frozen features find it at least as often as HFC beyond ranks",
+    "own": "block inputs: a task's own space hinders it as others do, within half a degree",
+    "kind": "queries by head: greatest HFC beyond ranks finds the kind in over 60 %",
+    "least-z": "least Z finds it no oftener than chance",
+    "means": "class means find it at least as often as HFC beyond ranks",
     "poorest": "`min` lets photographs join sketches, and not the other way round",
     "joins": "`affinity` puts a task with its domain at least as often as `min`",
     "accuracy": "the policies end within two points of each other",
@@ -91,9 +91,9 @@ SHORT = {
     "keep-equal": "`keep` ends no lower than `always` by a point",
     "keep-buys": "`keep` ends above the better of `always` and `one`",
     "keep-order": "the sets of `keep` depend on the order more than those of `min`",
-    "report-fewer": "report streams: `keep` makes at most 80 % of the sets of `always`",
-    "report-equal": "report streams: `keep` ends no lower than `always` by a point",
-    "report-buys": "report streams: `keep` ends above the better of `always` and `one`",
+    "report-fewer": "keep-fewer on report streams",
+    "report-equal": "keep-equal on report streams",
+    "report-buys": "keep-buys on report streams",
 }
 """The hypotheses in few words; claims and criteria stand in ``hypotheses.toml``."""
 VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}

@@ -2,7 +2,8 @@
 
 A choice, as records and reports have it, is a mapping: ``head`` and ``layers`` of the one that was taken,
 ``accuracy`` in per cent (None where nothing could be left out), ``images``, ``standard_error`` in points, and
-``tried``, which has the first four of all of them; ``units`` is there where random units stand beside.
+``tried``, which has the first four of all of them; ``units`` is there where random units stand beside, and
+``before``, the names of the one that was taken before, where that was another.
 """
 
 from __future__ import annotations
@@ -65,11 +66,15 @@ def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
     if others:
         words += f" ({', '.join(others)})"
     if choice["accuracy"] is None:
-        return f"{words}: the smallest, for too few images tell them apart"
-    words += f" of {choice['images']} images, each left out {when}"
-    best = max(entry["accuracy"] for entry in choice["tried"])
-    if best > choice["accuracy"]:
-        words += f"; the smallest within a standard error ({choice['standard_error']:.1f}) of the best"
+        words += ": the smallest, for too few images tell them apart"
+    else:
+        words += f" of {choice['images']} images, each left out {when}"
+        best = max(entry["accuracy"] for entry in choice["tried"])
+        if best > choice["accuracy"]:
+            error = choice["standard_error"]
+            words += f"; the smallest within a standard error ({error:.1f}) of the best"
+    if "before" in choice:
+        words += f"; before: {_figure({**choice['before'], 'accuracy': None})}"
     return words
 
 

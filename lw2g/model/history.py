@@ -6,9 +6,11 @@ that the history gives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import attrs
 from torch import Tensor
 
 from lw2g.errors import DataError
@@ -70,13 +72,18 @@ def _misfit_of_numbers(manifest: Manifest) -> str:
 
 def _misfit_of_features(manifest: Manifest, learned: Mapping[str, Tensor]) -> str:
     """Return whether there are the features of each image of each step, and others of known classes alone."""
+    kinds = ["features"]
+    # of the layers that other heads read
+    kinds += sorted({"/".join(key.split("/")[:2]) for key in learned if key.startswith("tried/")})
     expected = {}
     for number, step in enumerate(manifest.history.steps):
         for place, count in enumerate(step.images):
-            expected[f"features/{number}/{place}"] = count
-    widths = set()
+            expected |= {f"{kind}/{number}/{place}": count for kind in kinds}
+    widths: dict[str, set[Any]] = {kind: set() for kind in kinds}
     for key, rows in learned.items():
-        if key.startswith("features/"):
+        kind = "features"
+        if key.startswith(("features/", "tried/")):
+            kind = key.rsplit("/", 2)[0]
             if expected.pop(key, None) != len(rows):
                 return f"{key!r} is of no step, or of another number of images"
         elif key.startswith("kept/"):
@@ -86,9 +93,33 @@ def _misfit_of_features(manifest: Manifest, learned: Mapping[str, Tensor]) -> st
                 return f"{key!r} is of no class"
         else:
             continue
-        widths.add(rows.shape[1:])
+        widths[kind].add(rows.shape[1:])
     if expected:
         return f"{min(expected)!r} is missing"
-    if len(widths) > 1:
+    if any(len(of_kind) > 1 for of_kind in widths.values()):
         return "features have several widths"
+    return _misfit_of_candidates(manifest, kinds[1:])
+
+
+def _misfit_of_candidates(manifest: Manifest, kinds: Sequence[str]) -> str:
+    """Return whether the model's head is among those that may be chosen, and their features are there.
+
+    Args:
+        manifest: The model.
+        kinds: ``tried/LAYERS`` of features that are there beside those of the model's head.
+    """
+    candidates = manifest.history.candidates
+    layers = {str(manifest.fingerprint.layers), *(kind.removeprefix("tried/") for kind in kinds)}
+    if not layers <= {str(manifest.fingerprint.layers), *(str(one.layers) for one in candidates)}:
+        return "there are features of layers that no head may read"
+    if not candidates:
+        return ""
+    if manifest.history.tasks:
+        return "heads may be chosen, and sums came before the first step"
+    if manifest.as_candidate() not in [attrs.evolve(one, units=0) for one in candidates]:
+        return "its head is none of those that it may have"
+    # the smallest and the widest have features of their own, and the others the last columns of these
+    wanted = {str(candidates[0].layers), str(max(one.layers for one in candidates))}
+    if not wanted <= layers:
+        return "features are missing that another head would read"
     return ""

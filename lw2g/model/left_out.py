@@ -105,6 +105,11 @@ def calibration_of(
         solved: What of the model learns.
         saved: The model, with the features that it keeps.
         learned: Whether its last task may have cost the others accuracy.
+
+    Returns:
+        The calibration; what images say, where ``wrong`` ``[C, C]`` counts what they are taken for, and
+        ``right`` has of each image in the order of :func:`kept_of` 1, 0, or NaN if nothing is said of it;
+        and the Gaussians.
     """
     head = solved.head
     seen = saved.manifest.infos[-1].seen
@@ -114,6 +119,7 @@ def calibration_of(
         "temperature": None,
         "ece": None,
         "left_out": 0,
+        "right": None,
         "wrong": None,
     }
     gaussians = moments_of(head, seen)
@@ -126,7 +132,8 @@ def calibration_of(
     rows = torch.cat([features for _, features in kept])
     labels = torch.tensor(targets, device=solved.device)
     held = _held_by_sums(solved, saved, len(rows))
-    chosen = left_out_places(len(rows), rows.shape[1])
+    count = len(rows)
+    chosen = left_out_places(count, rows.shape[1])
     if len(chosen) < len(rows):
         rows = rows[chosen]
         labels = labels[chosen.to(labels.device)]
@@ -144,6 +151,8 @@ def calibration_of(
         report["temperature"], report["ece"] = temperature_of(scores, labels)
         report["wrong"] = _counted(labels, best, scores.shape[1])
         report["left_out_accuracy"] = 100 * float(right.double().mean())
+        report["right"] = torch.full((count,), torch.nan)
+        report["right"][chosen[left_out.which.cpu()]] = right.cpu().float()
         if learned:
             report["loss"] = _loss_of(known_before(saved.manifest), scores, labels, right)
     return Calibration(left_out.known, report["temperature"]), report, gaussians

@@ -35,8 +35,9 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.boundary import guarded
 from lw2g.runtime.returned import transforms_of
 from lw2g.vit.backbone import Backbone
+from lw2g.vit.own_feature import with_layers
 
-__all__ = ["live_model", "model_of"]
+__all__ = ["empty_parts", "live_model", "model_of", "parts_for"]
 
 
 def live_model(
@@ -78,6 +79,58 @@ def model_of(saved: Saved, parts: ModelParts, catalogue: Catalogue) -> TrainedMo
         model.number(learning.names, learning.numbers)
         model.calibration = part(saved.tensors, "calibration")
     return model
+
+
+def empty_parts(manifest: Manifest, beside: ModelParts, catalogue: Catalogue) -> ModelParts:
+    """Return the parts of a model that has learned nothing, on the backbone of another one.
+
+    Args:
+        manifest: The model; its ``fingerprint`` says of how many layers its features are.
+        beside: The parts of the other one, which computes where this one is to.
+        catalogue: Where its components come from.
+    """
+    config = manifest.config(catalogue, device=None, batch_size=None, weights=None)
+    config = attrs.evolve(config, run=beside.config.run)
+    backbone = beside.backbone
+    if manifest.fingerprint.layers != backbone.fingerprint.layers:
+        backbone = with_layers(backbone, manifest.fingerprint.layers)
+    history = manifest.history
+    context = BuildContext(
+        backbone=backbone,
+        num_tasks=history.num_tasks,
+        num_classes=history.num_classes,
+        device=beside.engine.device,
+        seed=config.run.seed,
+    )
+    baseline, retrieval = build_methods(config, catalogue, context)
+    return attrs.evolve(
+        beside,
+        config=config,
+        backbone=backbone,
+        baseline=baseline,
+        retrieval=retrieval,
+        pool=Pool(),
+        infos=(),
+    )
+
+
+def parts_for(empty: ModelParts, manifest: Manifest, catalogue: Catalogue) -> ModelParts:
+    """Return the parts of a model with room for the tasks of a manifest; the backbone is the same.
+
+    Args:
+        empty: The parts of a model without a task.
+        manifest: The model with tasks.
+        catalogue: Where its components come from.
+    """
+    context = attrs.evolve(
+        empty.baseline.context, num_tasks=manifest.num_tasks, num_classes=manifest.num_classes
+    )
+    baseline, retrieval = build_methods(empty.config, catalogue, context)
+    parts = attrs.evolve(empty, baseline=baseline, retrieval=retrieval, pool=Pool(), infos=manifest.infos)
+    parts.pool.restore(manifest.task_to_set, {}, lambda: parts.new_set(None))
+    for index in range(len(parts.infos)):
+        parts.begin_task(index)
+    return parts
 
 
 def _filled(saved: Saved, config: ModelConfig, catalogue: Catalogue, tasks: int | None) -> ModelParts:

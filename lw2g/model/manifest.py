@@ -36,7 +36,7 @@ from lw2g.pixels.resampling import Interpolation
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.backbone import BackboneFingerprint
 
-__all__ = ["Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
+__all__ = ["Candidate", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
 
 
 @attrs.frozen(kw_only=True)
@@ -146,6 +146,23 @@ class Step:
 
 
 @attrs.frozen(kw_only=True)
+class Candidate:
+    """A head that a model may have: what it would be made of in place of its own.
+
+    Attributes:
+        baseline: Options of the method, which name the head.
+        head: Options of the head, by its name.
+        layers: Of how many of the backbone's last layers its features are.
+        units: Random units beside these; 0 for none.
+    """
+
+    baseline: dict[str, Any]
+    head: dict[str, dict[str, Any]]
+    layers: int = attrs.field(validator=ge(1))
+    units: int = 0
+
+
+@attrs.frozen(kw_only=True)
 class Learning:
     """The history of a model that goes on learning.
 
@@ -157,6 +174,8 @@ class Learning:
         numbers: The number of each target; those of forgotten classes are missing.
         steps: The steps.
         forgotten: When a class was forgotten, in UTC, by its number; not noted by an earlier lw2g.
+        candidates: Heads among which each step chooses, from the smallest to the largest; empty where the
+            head stays as it is.
     """
 
     tasks: int
@@ -166,6 +185,7 @@ class Learning:
     numbers: list[int]
     steps: list[Step] = attrs.field(factory=list)
     forgotten: dict[str, str] = attrs.field(factory=dict)
+    candidates: list[Candidate] = attrs.field(factory=list)
 
 
 def _one_for_each_task(manifest: Manifest, field: attrs.Attribute[Any], value: list[int]) -> None:
@@ -265,6 +285,24 @@ class Manifest:
     def num_base_classes(self) -> int:
         """The number of class positions before the first step."""
         return sum(len(task.class_names) for task in self.tasks[: self.history.tasks])
+
+    def as_candidate(self, units: int = 0) -> Candidate:
+        """Return what tells the model from others of the same backbone."""
+        return Candidate(
+            baseline=self.baseline.options, head=self.head, layers=self.fingerprint.layers, units=units
+        )
+
+    def with_candidate(self, candidate: Candidate) -> Manifest:
+        """Return the model with another head; its fingerprint is still the old one."""
+        backbone = self.backbone
+        if candidate.layers != self.fingerprint.layers:
+            backbone = attrs.evolve(backbone, options={**backbone.options, "layers": candidate.layers})
+        return attrs.evolve(
+            self,
+            baseline=attrs.evolve(self.baseline, options=candidate.baseline),
+            head=candidate.head,
+            backbone=backbone,
+        )
 
     def config(
         self, catalogue: Catalogue, *, device: str | None, batch_size: int | None, weights: Path | None

@@ -11,19 +11,23 @@ from torch import Tensor, nn
 
 from lw2g.vit.anatomy import blocks_of
 from lw2g.vit.backbone import Backbone
-from lw2g.vit.pooling import class_tokens, joined_width, pooled, resolve_pool
+from lw2g.vit.pooling import class_tokens, joined_width, pooled, resolve_layers, resolve_pool
 
 __all__ = ["gathering_own", "own_columns", "with_layers"]
 
 
 def with_layers(backbone: Backbone, layers: int) -> Backbone:
-    """Return a backbone of the same model, whose features are of several of its last layers.
+    """Return a backbone of the same model, whose features are of so many of its last layers.
 
     Args:
-        backbone: One of one layer.
+        backbone: One whose pooling is the default one.
         layers: How many.
+
+    Raises:
+        ConfigError: The model has not as many.
     """
     model = backbone.model
+    resolve_layers(model, layers)
     pool = resolve_pool(model, "default", layers)
     width = joined_width(model, backbone.dim, layers, pool)
     known = attrs.evolve(backbone.fingerprint, layers=layers, pool=pool, width=width)

@@ -71,6 +71,7 @@ def misplaced_path(manifest: Manifest) -> tuple[str, str] | None:
     own.
     """
     sections = attrs.asdict(manifest)
+    sections["candidates"] = sections["learning"]["candidates"] if sections["learning"] else []
     for name in (
         "tasks",
         "learning",
@@ -106,6 +107,7 @@ def _history(manifest: Manifest, *, learnable: bool) -> Learning:
         history,
         names=names,
         steps=[],
+        candidates=[],
         tasks=len(manifest.tasks),
         num_tasks=manifest.num_tasks,
         num_classes=manifest.num_classes,

@@ -130,7 +130,7 @@ def learn(
 
     A known name adds images to that class, any other name is a new class. No old image is read. The backbone
     stays as it is and the sums of the closed-form head grow, so the result equals that of learning all images
-    at once. A model of stored features learns from the training rows of a file of these (``test``: from its
+    at once. The head that ``start`` chose is chosen again, from all images so far, while these are few. A model of stored features learns from the training rows of a file of these (``test``: from its
     test rows).
 
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
@@ -152,7 +152,8 @@ def learn(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The new model, and the report as ``lw2g learn --json`` prints it.
+        The new model, and the report as ``lw2g learn --json`` prints it; with ``choice`` where the head was
+        chosen again, which has ``before`` if it was another.
 
     Raises:
         DataError: The model, the folder or an image cannot be used.
@@ -191,7 +192,8 @@ def unlearn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step of the exported ``model`` back, and write the result into a new folder.
 
-    The sums have the same bits as if it had never been learned. The numbers of other classes stay.
+    The model has the same bits as if it had never been learned, and a head that was chosen is chosen again.
+    The numbers of other classes stay.
 
     Args:
         model: The export, which is not changed.

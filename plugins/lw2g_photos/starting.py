@@ -17,7 +17,6 @@ from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.notes import tell_note
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
     CHOSEN_HEAD,
@@ -28,9 +27,7 @@ from lw2g.interfaces.defaults import (
     FROZEN_BASELINE,
 )
 from lw2g.interfaces.pool import Pool
-from lw2g.model.exported import Saved
-from lw2g.model.exporting import as_exported, lasting_tensors
-from lw2g.model.live import model_of
+from lw2g.model.exporting import as_exported
 from lw2g.model.manifest import Manifest, described, sections
 from lw2g.model.parts import ModelParts, build_methods, open_backbone
 from lw2g.model.places import reserved
@@ -50,9 +47,9 @@ from lw2g.vit.pooling import layers_within
 from lw2g.vit.weights import state_sha256
 from lw2g_photos.class_folders import digest_of, require_classes
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
-from lw2g_photos.head_choice import FirstModel, choose_head
+from lw2g_photos.head_choice import Untaught, untaught
 from lw2g_photos.labelled_images import LabelledImages, paths_among
-from lw2g_photos.updating import take_step
+from lw2g_photos.step_taking import take_step
 
 __all__ = ["require_backbone", "start"]
 
@@ -117,17 +114,15 @@ def start(
         models += _others_tried(opened, layers, configured, catalogue)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, inputs=paths_among(folder, test)) as place:
-        if choose:
-            return choose_head(models, folder, catalogue, place, look, test=test, crops=crops)
-        (only,) = models
-        for text in only.parts.layer_notes:
-            tell_note(text)
-        return take_step(only.saved, folder, only.build, catalogue, place, look, test=test, crops=crops)
+        begins = models[0].saved.manifest
+        return take_step(
+            begins, lambda images: models, folder, catalogue, place, look, test=test, crops=crops
+        )
 
 
 def _others_tried(
     opened: _Opened, layers: int, configured: Callable[..., ExperimentConfig], catalogue: Catalogue
-) -> list[FirstModel]:
+) -> list[Untaught]:
     """Return what is tried beside the default head on the backbone's own features.
 
     Args:
@@ -146,7 +141,7 @@ def _others_tried(
         half = max(layers // 2, 1)
         (regression,) = (head for head in CHOSEN_HEADS if head != DEFAULT_HEAD)
         used = _with_layers(opened, configured(regression, half, units), half)
-        models.append(attrs.evolve(_first_model(used, catalogue), units=units))
+        models.append(_first_model(used, catalogue, units))
     return models
 
 
@@ -284,7 +279,7 @@ def _with_layers(opened: _Opened, config: ExperimentConfig, layers: int) -> _Ope
     return attrs.evolve(opened, config=attrs.evolve(config, run=opened.config.run), backbone=used)
 
 
-def _first_model(opened: _Opened, catalogue: Catalogue) -> FirstModel:
+def _first_model(opened: _Opened, catalogue: Catalogue, units: int = 0) -> Untaught:
     """Return a model that knows no class.
 
     Raises:
@@ -308,19 +303,7 @@ def _first_model(opened: _Opened, catalogue: Catalogue) -> FirstModel:
         infos=(),
     )
     _require_no_stream(empty, config.baseline.config.head)
-
-    def build(more: Saved) -> TrainedModel:
-        """Return the model that computes, with room for the classes of a first task.
-
-        Methods are made anew: those of ``empty`` have no room for a class.
-        """
-        parts = _parts_for(empty, catalogue, more.manifest)
-        parts.pool.grow(parts.new_set(None))
-        parts.begin_task(0)
-        return model_of(more, parts, catalogue)
-
-    saved = Saved(manifest=_manifest_of(config, empty, catalogue), tensors=lasting_tensors(empty))
-    return FirstModel(parts=empty, saved=saved, build=build)
+    return untaught(empty, _manifest_of(config, empty, catalogue), catalogue, units=units)
 
 
 def _require_no_stream(empty: ModelParts, head: str) -> None:
@@ -342,15 +325,6 @@ def _answering_few(run: RunConfig, backbone: Backbone) -> RunConfig:
     """Return options with a batch that is as fast as larger ones, and takes less memory."""
     batch = max(1, _TOKENS_ON_A_CPU // backbone.num_tokens)
     return attrs.evolve(run, evaluation_batch=min(run.evaluation_batch, batch))
-
-
-def _parts_for(empty: ModelParts, catalogue: Catalogue, manifest: Manifest) -> ModelParts:
-    """Return the parts of a model with room for the classes of a manifest; the backbone is the same."""
-    context = attrs.evolve(
-        empty.baseline.context, num_tasks=manifest.num_tasks, num_classes=manifest.num_classes
-    )
-    baseline, retrieval = build_methods(empty.config, catalogue, context)
-    return attrs.evolve(empty, baseline=baseline, retrieval=retrieval, pool=Pool(), infos=manifest.infos)
 
 
 def _manifest_of(config: ExperimentConfig, empty: ModelParts, catalogue: Catalogue) -> Manifest:

@@ -40,7 +40,8 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
     if lowest:
         yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
-    if "choice" in report:
+    # later steps choose again, and say so where it is another one
+    if "choice" in report and ("before" in report["choice"] or not has_old_classes):
         yield words_of_choice(report["choice"])
     if has_old_classes:
         losses = []

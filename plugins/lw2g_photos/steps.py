@@ -3,6 +3,7 @@
 ``learned.safetensors`` holds, beside the features of images:
 
 - ``features/STEP/PLACE``: of the images that a step has learned, class by class in the order of the step;
+- ``tried/LAYERS/STEP/PLACE``: of the same images, of as many layers as other heads read than its own;
 - ``kept/POSITION``: of some images of each class that was learned before the first step;
 - ``base/NAME``: the baseline's state before the first step, where steps have changed it;
 - ``zero/NAME``: the shape of a large tensor of that state which is all zeros;
@@ -29,7 +30,7 @@ from lw2g_photos.step_checks import accuracy_of
 
 T = TypeVar("T")
 
-__all__ = ["grown", "without_class", "without_step"]
+__all__ = ["grown", "layers_tried", "without_class", "without_step"]
 
 
 # -- more and less -------------------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     manifest = saved.manifest
     history = manifest.history
     steps: list[Step] = []
-    renamed = ("features/", "kept/")
+    renamed = ("features/", "kept/", "tried/")
     learned = {key: value for key, value in saved.learned.items() if not key.startswith(renamed)}
     position = 0
     kept = []
@@ -275,9 +276,16 @@ def _at(values: Sequence[T], places: Sequence[int]) -> list[T]:
 def _features_moved(saved: Saved, places: list[int], number: int, new_number: int) -> dict[str, Tensor]:
     """Return the features of some classes of a step, by its new number and their new places in it."""
     moved = {}
+    kinds = ["features", *(f"tried/{layers}" for layers in layers_tried(saved.learned))]
     for new_place, place in enumerate(places):
-        moved[f"features/{new_number}/{new_place}"] = saved.learned[f"features/{number}/{place}"]
+        for kind in kinds:
+            moved[f"{kind}/{new_number}/{new_place}"] = saved.learned[f"{kind}/{number}/{place}"]
     return moved
+
+
+def layers_tried(learned: Mapping[str, Tensor]) -> list[int]:
+    """Return the numbers of layers of which a model keeps features beside those of its head."""
+    return sorted({int(name.partition("/")[0]) for name in part(learned, "tried")})
 
 
 def _kept_moved(saved: Saved, info: TaskInfo, places: list[int], position: int) -> dict[str, Tensor]:

@@ -11,59 +11,40 @@ A model has two forms on its way: :class:`~lw2g.model.exported.Saved`, values as
 
 from __future__ import annotations
 
-import copy
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
-import torch
-from torch import Tensor
 
-from lw2g import __version__
-from lw2g.config.directory import WEIGHTS
-from lw2g.disk.checkpoint import part, under
 from lw2g.errors import ConfigError
-from lw2g.model.exported import Saved, read_export, write_export
-from lw2g.model.exporting import lasting_tensors
+from lw2g.maths.few_rows import sharing_ranges
+from lw2g.model.exported import Saved, read_export
 from lw2g.model.frozen_expert import expert_of
-from lw2g.model.left_out import Calibration, calibration_of, features_of
 from lw2g.model.live import live_model
-from lw2g.model.manifest import Manifest, Step
+from lw2g.model.manifest import Manifest
 from lw2g.model.parts import ModelParts
 from lw2g.model.places import reserved
-from lw2g.model.rejection import Gaussians
 from lw2g.model.saved import require_usable
-from lw2g.model.solved import Solved, solved_of
+from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
-from lw2g_photos.class_folders import ClassImages, digest_of
+from lw2g_photos.head_choice import (
+    Untaught,
+    chosen,
+    has_room,
+    learn_again,
+    untaught_of,
+    with_candidates,
+)
 from lw2g_photos.labelled_images import LabelledImages, paths_among
-from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows, rows_of
-from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
-from lw2g_photos.steps import grown, without_class, without_step
+from lw2g_photos.step_taking import measured, take_step, with_base, write_model
+from lw2g_photos.steps import without_class, without_step
 
-__all__ = [
-    "Learned",
-    "Taught",
-    "check_taught",
-    "learn",
-    "recall_of_held_out",
-    "take_step",
-    "teach_rows",
-    "unlearn",
-    "write_step",
-]
-
-Recall: TypeAlias = dict[str, dict[str, Any]]
-"""How many images of each class are found, as :func:`~lw2g_photos.step_checks.recall` returns it."""
-_LARGE = 2**20
-"""Numbers of zeros that a model does not write down."""
+__all__ = ["learn", "unlearn"]
 
 
 def learn(
@@ -83,14 +64,24 @@ def learn(
         raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = read_export(directory, whole=True)
 
-    def build(more: Saved) -> TrainedModel:
-        tasks = len(saved.manifest.tasks)
-        return live_model(more, catalogue, device=device, weights=weights, tasks=tasks)
+    def models(images: int) -> Sequence[Untaught]:
+        """Return what the model is chosen among with so many images more; itself where nothing is chosen."""
+        if saved.manifest.history.candidates:
+            beside = live_model(saved, catalogue, device=device, weights=weights)
+            tried = untaught_of(saved, beside.parts, catalogue)
+            if has_room([one.saved for one in tried], images):
+                return tried
+
+        def build(more: Saved) -> TrainedModel:
+            tasks = len(saved.manifest.tasks)
+            return live_model(more, catalogue, device=device, weights=weights, tasks=tasks)
+
+        return [Untaught(saved=saved, build=build)]
 
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory, inputs=paths_among(folder, test)) as place:
         return take_step(
-            saved, folder, build, catalogue, place, look, test=test, max_loss=max_loss, crops=crops
+            saved.manifest, models, folder, catalogue, place, look, test=test, max_loss=max_loss, crops=crops
         )
 
 
@@ -117,363 +108,76 @@ def unlearn(
     history = less.manifest.history
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
-    # from the sums before the first step on, all steps that are left are learned again: so the model begins
-    # with the tasks that it had by then
-    model = live_model(less, catalogue, device=device, weights=weights, tasks=history.tasks)
-    solved = solved_of(model.parts)
-    with model.computing():
-        position = less.manifest.num_base_classes
-        for number in range(len(history.steps)):
-            rows = features_of(less.learned, number)
-            _add(solved, rows, position)
-            position += len(rows)
-        calibration = calibration_of(solved, less)[0].tensors()
-    if not history.steps:
-        # nothing can be taken back any more: no need of the state before the first step ("base/", and by
-        # shape "zero/"), and of the names of what came with it ("new/")
-        learned = {
-            key: rows for key, rows in less.learned.items() if not key.startswith(("base/", "new/", "zero/"))
-        }
-        less = attrs.evolve(less, learned=learned)
+    # from the sums before the first step on, all steps that are left are learned again
+    tried = _all_of(saved, less, catalogue, device=device, weights=weights)
+    with sharing_ranges():
+        built = [one.build(one.saved) for one in tried]
+        found = [measured(model, one.saved) for one, model in zip(tried, built, strict=True)]
+    taken = 0
+    choice = None
+    if len(tried) > 1:
+        taken, _, choice = chosen(tried, [of_model.measures for of_model in found], less.manifest)
+    model = built[taken]
+    before = tried[taken].saved
+    after = with_candidates(before, tried, [one.saved for one in tried])
+    # "base/" and by shape "zero/": the state before the first step; "new/": names of what came with it
+    learned = {
+        key: rows for key, rows in after.learned.items() if not key.startswith(("base/", "new/", "zero/"))
+    }
+    if history.steps:  # else nothing can be taken back any more
+        learned = with_base(before, model.parts, learned)
+    after = attrs.evolve(after, manifest=_with_choice(after.manifest, choice), learned=learned)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
-        _write(less, model, calibration, place, look)
+        write_model(after, model, found[taken].calibration.tensors(), place, look)
     remaining = list(less.manifest.class_map.target_names)
     report = {
         "out": str(place),
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
-        "remains": [*_remains(model.parts), *_choices_of(saved.manifest, less.manifest)],
+        "remains": _remains(model.parts),
     }
+    if choice is not None:
+        report["choice"] = choice
+    else:
+        report["remains"] += _choices_of(saved.manifest, less.manifest)
     return model, report
 
 
-# -- a step --------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Learned:
-    """A model after a step that nobody has written yet.
-
-    Attributes:
-        saved: The model; its tensors are those before the step.
-        model: Its new state.
-        calibration: What rejects unknown images.
-        rows: What it was fed.
-        report: What the checks say.
-    """
-
-    saved: Saved
-    model: TrainedModel
-    calibration: Mapping[str, Tensor]
-    rows: Rows
-    report: dict[str, Any]
-
-
-def take_step(
-    saved: Saved,
-    folder: Path | LabelledImages,
-    build: Callable[[Saved], TrainedModel],
-    catalogue: Catalogue,
-    out: Path,
-    look: Callable[[Path], None],
-    *,
-    test: Path | LabelledImages | None,
-    max_loss: float | None = None,
-    crops: Crops | None = None,
-) -> tuple[TrainedModel, dict[str, Any]]:
-    """Let a model learn from a folder, check the result, and write it.
+def _all_of(
+    saved: Saved, less: Saved, catalogue: Catalogue, *, device: str | None, weights: Path | None
+) -> list[Untaught]:
+    """Return what a model is chosen among once something was taken back; itself where nothing is chosen.
 
     Args:
         saved: The model.
-        folder: What it learns from.
-        build: Returns the model that computes, given it with a task more.
+        less: The same without what was taken back, in the state before its first step.
         catalogue: Where components come from.
-        out: The new model's folder.
-        look: Opens what was written, and raises where it cannot be used.
-        test: As for :func:`lw2g.learn`.
-        max_loss: Likewise.
-        crops: As for :func:`~lw2g_photos.lesson.read_lesson`.
-
-    Returns:
-        The new model, and the report.
-
-    Raises:
-        DataError: The folder or an image cannot be used.
-        ConfigError: The head cannot learn, or the old classes lose too much.
+        device: As for :func:`unlearn`.
+        weights: Likewise.
     """
-    began = time.monotonic()
+    if less.manifest.history.candidates:
+        beside = live_model(saved, catalogue, device=device, weights=weights)
+        return untaught_of(less, beside.parts, catalogue)
 
-    def fed(lesson: Lesson) -> tuple[Saved, TrainedModel, Rows]:
-        # only now: what is wrong with a folder is reported before a backbone is opened
-        more = grown(saved, lesson.counts)
-        model = build(more)
-        return more, model, rows_of(model, lesson)
+    def build(rest: Saved) -> TrainedModel:
+        # it begins with the tasks that it had before the first step
+        tasks = rest.manifest.history.tasks
+        model = live_model(rest, catalogue, device=device, weights=weights, tasks=tasks)
+        learn_again(model, rest)
+        return model
 
-    read = partial(read_lesson, folder, test, saved.manifest, catalogue, crops)
-    lesson, (more, model, rows) = read_rows(read, fed)
-    found = None
-    if rows.tested is None:
-        # before all rows are in the sums, or images would be found by what was learned of them
-        found = recall_of_held_out(model, more.manifest, lesson.images, rows.images)
-    learned = check_taught(saved, teach_rows(more, model, rows), lesson, found)
-    _require_small_loss(learned.report, max_loss)
-    report = write_step(saved, learned, lesson, out, look)
-    return model, report | {"seconds": round(time.monotonic() - began, 3)}
+    return [Untaught(saved=less, build=build)]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Taught:
-    """A model whose sums have grown, before images that it has not learned are asked for.
-
-    Attributes:
-        saved: The model; its tensors are those before the step.
-        model: Its new state.
-        rows: What it was fed.
-        calibration: What rejects unknown images.
-        measures: What left-out images say.
-        gaussians: Those of its head, if it keeps any.
-    """
-
-    saved: Saved
-    model: TrainedModel
-    rows: Rows
-    calibration: Calibration
-    measures: Mapping[str, Any]
-    gaussians: Gaussians | None
-
-
-def teach_rows(more: Saved, model: TrainedModel, rows: Rows) -> Taught:
-    """Let a model learn.
-
-    Args:
-        more: The model before the step, with a task more.
-        model: What computes it; its sums grow.
-        rows: What it is fed.
-    """
-    solved = solved_of(model.parts)
-    learned = dict(more.learned)
-    for number, rows_of_class in enumerate(rows.images.values()):
-        learned[f"features/{len(more.manifest.history.steps)}/{number}"] = rows_of_class
-    after = attrs.evolve(more, learned=learned)
-    with model.computing():
-        position = more.manifest.infos[-1].classes[0]
-        _add(solved, list(rows.images.values()), position)
-        calibration, measures, gaussians = calibration_of(solved, after, learned=True)
-    return Taught(
-        saved=after,
-        model=model,
-        rows=rows,
-        calibration=calibration,
-        measures=measures,
-        gaussians=gaussians,
-    )
-
-
-def check_taught(saved: Saved, taught: Taught, lesson: Lesson, found: Recall | None) -> Learned:
-    """Return a model that has learned, with what the checks say.
-
-    Args:
-        saved: The model before the step.
-        taught: The model after it.
-        lesson: What it has learned from.
-        found: What :func:`recall_of_held_out` says, where nothing else checks the result.
-    """
-    rows = taught.rows
-    manifest = taught.saved.manifest
-    measures = dict(taught.measures)
-    with taught.model.computing():
-        if rows.tested is not None:
-            found = recall(solved_of(taught.model.parts), manifest, rows.tested)
-        assert found is not None
-        calibration = taught.calibration.tensors()
-        estimate = look_alikes(taught.gaussians, measures.pop("wrong"), manifest)
-    report = {
-        "classes": _class_entries(lesson.counts, found, saved.manifest),
-        **accuracy_of(found),
-        **estimate,
-        **measures,
-    }
-    return Learned(saved=taught.saved, model=taught.model, calibration=calibration, rows=rows, report=report)
-
-
-def write_step(
-    saved: Saved, learned: Learned, lesson: Lesson, out: Path, look: Callable[[Path], None]
-) -> dict[str, Any]:
-    """Write a model that has learned, and return the report with warnings.
-
-    Args:
-        saved: The model before the step.
-        learned: The model after it.
-        lesson: What it has learned from.
-        out: As for :func:`take_step`.
-        look: Likewise.
-    """
-    after = learned.saved
-    warnings = [
-        *warnings_of(learned.report, lesson.images, saved.manifest),
-        *learned_twice(learned.rows.images, lesson.images, saved),
-        *lesson.test_warnings(learned.rows),
-    ]
-    history = after.manifest.history
-    # the step keeps what the checks say, and no place of this machine
-    history = attrs.evolve(history, steps=[*history.steps, _step_of(saved, lesson.images, learned.report)])
-    after = attrs.evolve(
-        after,
-        manifest=attrs.evolve(after.manifest, learning=history),
-        learned=_with_base(saved, learned.model.parts, after.learned),
-    )
-    _write(after, learned.model, learned.calibration, out, look)
-    return {"out": str(out), **learned.report, "warnings": warnings}
-
-
-def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
-    """Return what a model notes of a step.
-
-    Args:
-        saved: The model before it.
-        images: What it learned from.
-        checks: What was found of the result.
-    """
-    return Step(
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        lw2g=__version__,
-        parent=saved.manifest.files.get(WEIGHTS, ""),
-        classes=list(images),
-        images=[len(of_class.paths) for of_class in images.values()],
-        digest=digest_of(images),
-        checks=checks,
-    )
-
-
-def recall_of_held_out(
-    model: TrainedModel, manifest: Manifest, images: Mapping[str, ClassImages], rows: Mapping[str, Tensor]
-) -> Recall:
-    """Return how many of the images that are set apart are found by a copy that learns the others.
-
-    Args:
-        model: The model before the step, with room for it; it stays as it is.
-        manifest: The model with the step.
-        images: Of each class.
-        rows: Their features.
-    """
-    checked = {}
-    others = []
-    for name, rows_of_class in rows.items():
-        is_held_out = torch.tensor(images[name].held_out)
-        others.append(rows_of_class[~is_held_out])
-        if is_held_out.any():
-            checked[name] = rows_of_class[is_held_out]
-    with model.computing():
-        # a copy: those that are set apart join the sums of the model afterwards
-        trial = copy.deepcopy(solved_of(model.parts))
-        _add(trial, others, manifest.infos[-1].classes[0])
-        return recall(trial, manifest, checked)
-
-
-def _add(solved: Solved, rows: Sequence[Tensor], position: int) -> None:
-    """Add the features of classes to the sums.
-
-    Args:
-        solved: What learns.
-        rows: The features, class by class.
-        position: The position of the first class; the others follow.
-    """
-    if not rows:
-        return
-    counts = torch.tensor([len(rows_of_class) for rows_of_class in rows])
-    labels = torch.arange(position, position + len(rows)).repeat_interleave(counts)
-    solved.update(torch.cat(list(rows)).to(solved.device), labels.to(solved.device))
-
-
-def _class_entries(
-    counts: Mapping[str, int], found: Mapping[str, Mapping[str, Any]], before: Manifest
-) -> list[dict[str, Any]]:
-    """Return what the report says of each class of a step.
-
-    Args:
-        counts: Its images.
-        found: How many of those that were checked are found.
-        before: The model before the step.
-    """
-    known = before.class_map.by_name
-    unchecked: dict[str, Any] = {"checked": 0, "recall": None, "taken_for": []}
-    entries = []
-    for name, count in counts.items():
-        entry = {"class": name, "images": count, "new": name not in known}
-        entries.append({**entry, **found.get(name, unchecked)})
-    return entries
-
-
-def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> None:
-    """Refuse a step that costs old classes more than is allowed.
-
-    Raises:
-        ConfigError: It does, or nobody knows.
-    """
-    if max_loss is None:
-        return
-    known = [loss for loss in (report["loss"], report["estimated_loss"]) if loss is not None]
-    if not known:
-        what = "cannot be estimated for this head"
-    elif max(known) > max_loss:
-        what = f"is {max(known):.1f} points"
-    else:
-        return
-    raise ConfigError(f"--max-loss: the loss of the old classes {what}", "raise it, or leave it out")
-
-
-# -- writing -------------------------------------------------------------------------------------------------
-
-
-def _with_base(saved: Saved, parts: ModelParts, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what only learning reads, with the state before the first step of all that steps change.
-
-    Args:
-        saved: The model before the step.
-        parts: Those of the model after it.
-        learned: The features that it keeps; where it has learned before, with the state before that.
-    """
-    now = {name: value.cpu() for name, value in part(lasting_tensors(parts), "baseline").items()}
-    before = part(saved.tensors, "baseline")
-    base = {}
-    for name, value in before.items():
-        if f"zero/{name}" in learned:
-            continue  # before the first step; what a later one finds is no base
-        same = name in now and now[name].shape == value.shape and torch.equal(now[name], value.cpu())
-        if not same and value.numel() >= _LARGE and not value.any():
-            base[f"zero/{name}"] = torch.tensor(value.shape)
-        elif not same:
-            base[f"base/{name}"] = value
-    for name in now.keys() - before.keys():
-        base[f"new/{name}"] = torch.zeros(0)  # the name says all: there was no such tensor
-    return {**base, **learned}  # what came before the first step stays
-
-
-def _write(
-    saved: Saved,
-    model: TrainedModel,
-    calibration: Mapping[str, Tensor],
-    out: Path,
-    look: Callable[[Path], None],
-) -> None:
-    """Write a model in its new state, and let it reject by its new calibration.
-
-    Args:
-        saved: The model; its tensors are those before.
-        model: Its new state.
-        calibration: What rejects unknown images.
-        out: The folder.
-        look: As for :func:`take_step`.
-    """
-    # weights that an export brought along go along with the next one
-    tensors = {
-        **lasting_tensors(model.parts),
-        **under("backbone", part(saved.tensors, "backbone")),
-        **under("calibration", calibration),
-    }
-    write_export(attrs.evolve(saved, tensors=tensors), out, look=look)
-    model.calibration = calibration
+def _with_choice(manifest: Manifest, choice: Mapping[str, Any] | None) -> Manifest:
+    """Return a model whose last step notes the choice that was made without what is forgotten now."""
+    history = manifest.history
+    if choice is None or not history.steps:
+        return manifest
+    *steps, last = history.steps
+    last = attrs.evolve(last, checks={**last.checks, "choice": dict(choice)})
+    return attrs.evolve(manifest, learning=attrs.evolve(history, steps=[*steps, last]))
 
 
 def _choices_of(before: Manifest, after: Manifest) -> list[str]:

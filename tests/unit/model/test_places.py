@@ -15,7 +15,7 @@ import lw2g
 from lw2g.disk.lock import BusyError, locked
 from lw2g.errors import ConfigError, DataError
 from lw2g.model.places import free_folder, part_of, reserved
-from lw2g_photos import updating as learning
+from lw2g_photos import step_taking as learning
 
 
 def pictures(root: Path, classes: int, each: int) -> Path:

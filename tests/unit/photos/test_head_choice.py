@@ -19,7 +19,7 @@ from lw2g.maths import few_rows
 from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
-from lw2g_photos import head_choice, starting, updating
+from lw2g_photos import head_choice, starting, step_taking
 from lw2g_photos.step_checks import wilson
 from lw2g_photos.training_gains import TrainingGain
 
@@ -58,7 +58,9 @@ def _require_same(one: Path, other: Path, *, to_the_bit: bool) -> None:
     assert found.manifest.baseline == expected.manifest.baseline
     assert found.manifest.fingerprint == expected.manifest.fingerprint
     for kind in ("tensors", "learned"):
-        ours, theirs = getattr(found, kind), getattr(expected, kind)
+        theirs = getattr(expected, kind)
+        # what another head may read later, a head that was named does not keep
+        ours = {name: value for name, value in getattr(found, kind).items() if not name.startswith("tried/")}
         assert ours.keys() == theirs.keys()
         for name, value in ours.items():
             close = 0.0 if to_the_bit else 1e-4
@@ -105,7 +107,7 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     large: int, wide: int, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A class more, and back to the bit, also where sums that began with zeros are not written down twice."""
-    monkeypatch.setattr(updating, "_LARGE", large)
+    monkeypatch.setattr(step_taking, "_LARGE", large)
     monkeypatch.setattr(few_rows, "_WIDE", wide)
     monkeypatch.setattr(few_rows, "_FEW", 20)  # 24 images are few, 30 are not
     monkeypatch.setattr(head_choice, "first_within_error", lambda found, images: 1)
@@ -119,7 +121,10 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
     learned = read_export(tmp_path / "back", whole=True).learned
     kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
-    assert kept == ({"zero"} if large < 2**20 else {"base"})
+    if wide == 100:
+        assert not kept, "rows stand in place of sums again"
+    else:
+        assert kept == ({"zero"} if large < 2**20 else {"base"})
     assert (wide == 100) == (len(first["baseline/closed_form.gram"]) == 0)
     assert back.keys() == first.keys()
     assert all(torch.equal(back[name], first[name]) for name in first)

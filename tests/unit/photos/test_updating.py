@@ -28,7 +28,7 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.maths.few_rows import rows_in
 from lw2g.model import exported, places
 from lw2g.registry.catalogue import load_catalogue
-from lw2g_photos import updating as learning
+from lw2g_photos import step_taking as learning
 
 NAMES = ("ant", "bee", "cat", "dog")
 SMALL: dict[str, Any] = {
@@ -271,6 +271,39 @@ def test_nothing_is_written_by_a_learner_that_dies(
         lw2g.learn(models["first"], glyphs / "cat", out=tmp_path / "model", device="cpu")
     assert list(tmp_path.iterdir()) == []
     assert {path.name: path.read_bytes() for path in models["first"].iterdir()} == before
+
+
+def test_a_stopped_command_says_what_it_has_left(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before the new folder has its name, after it, and where nothing is ever written."""
+    first, new = models["first"], tmp_path / "new"
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+
+    def stop(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def stopped(*words: object) -> str:
+        done = command(*words, "--device", "cpu")
+        assert (done.exit_code, done.stdout) == (130, "")
+        return str(done.stderr).splitlines()[-1]
+
+    kept = f"error: interrupted; nothing was written; {first} is as it was"
+    with monkeypatch.context() as patched:
+        patched.setattr(places, "write_atomically", stop)
+        assert stopped("start", glyphs / "first", new) == "error: interrupted; nothing was written"
+        assert stopped("learn", first, glyphs / "cat", "--out", new) == kept
+        assert stopped("unlearn", first, "bee") == kept
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("lw2g_photos.photographs._at_home", stop)
+        written = stopped("learn", first, glyphs / "cat", "--out", new)
+        assert written == f"error: interrupted; {new} was written, whole; {first} is as it was"
+    assert lw2g.load(new).classes == ("ant", "bee", "cat")
+    with monkeypatch.context() as patched:
+        patched.setattr("lw2g_photos.photographs._source", stop)
+        assert stopped("test", first, glyphs / "first") == "error: interrupted; nothing was written"
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
 
 
 def picture(path: Path, seed: int, mode: str = "RGB") -> None:
@@ -616,15 +649,17 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
 
 
-def test_a_twin_is_told_and_a_loss_refused(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
+def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
     """Other images of ant under a new name cannot be told from it."""
     shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
-    _, report = lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "out", device="cpu")
+    first = tmp_path / "first"
+    lw2g.start(glyphs / "first", first, head="lda", device="cpu")
+    _, report = lw2g.learn(first, tmp_path / "new", out=tmp_path / "out", device="cpu")
     assert report["twins"][0]["like"] == "ant"
     assert report["losing"][0]["class"] == "ant"
     assert report["loss"] > 5
     with pytest.raises(ConfigError, match="max_loss: the loss of the old classes is"):
-        lw2g.learn(models["first"], tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
+        lw2g.learn(first, tmp_path / "new", out=tmp_path / "no", max_loss=1, device="cpu")
     assert not (tmp_path / "no").exists()
 
 
