@@ -237,6 +237,7 @@ def test_a_step_costs_the_same_seeds_whatever_came_before(
 
 def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
     """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
+    shutil.copytree(glyphs / "test/cat", tmp_path / "new/cat")  # no images that the runs have learned
     for head in ("lda", "cosine", "mahalanobis"):
         lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
         lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
@@ -249,7 +250,7 @@ def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None
         before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
         kept = [place for place in range(len(before.classes)) if place != 1]
         assert torch.equal(less(image)[:, kept], before(image)[:, kept])
-        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", glyphs / "cat", device="cpu")
+        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", tmp_path / "new", device="cpu")
         assert learned.classes[-1] == "cat"
 
 
@@ -466,21 +467,39 @@ def test_a_class_has_one_name_in_either_unicode_form(glyphs: Path, tmp_path: Pat
     assert json.loads(done.stdout)["forgotten"] == [cafe]
 
 
-def test_an_image_that_was_learned_as_another_class_is_told(
+def test_an_image_counts_once_however_often_it_is_learned(
     models: dict[str, Path], glyphs: Path, tmp_path: Path
 ) -> None:
-    """Of the model only features are left; copies are known by these, and similar images are none."""
-    shutil.copytree(glyphs / "dog/dog", tmp_path / "new/dog")
-    for name in ("00.png", "01.png"):
-        shutil.copy(glyphs / "first/ant" / name, tmp_path / "new/dog" / f"ant{name}")
-    told = command("learn", models["cat"], tmp_path / "new", "--out", tmp_path / "out").stderr
-    assert "2 images learned before as another class, first" in told
-    assert f"'{tmp_path}/new/dog/ant00.png' as ant; keep each" in told
-    again = command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "other").stderr
-    assert "learned before" not in again
+    """Features tell: what was learned before is left out or refused, and no check asks for it."""
+    new = tmp_path / "new"
+    shutil.copytree(glyphs / "first/ant", new / "ant")
+    alone = command("learn", models["cat"], new)
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert "there is nothing new to learn: 24 images learned before; give others" in alone.stderr
+    shutil.copytree(glyphs / "dog/dog", new / "dog")
+    shutil.copytree(glyphs / "first/bee", new / "bee")
+    shutil.copytree(glyphs / "bee/bee", new / "bee", dirs_exist_ok=True)
+    for path in (new / "bee").glob("*.png"):  # in another encoding it is the same image
+        Image.open(path).save(path.with_suffix(".bmp"))
+        path.unlink()
+    done = command("learn", models["cat"], new, "--test", glyphs / "first", "--out", tmp_path / "out")
+    assert "note: 36 images learned before, and left out" in done.stderr
+    assert "test: shares 36 images with what is learned" in done.stderr
+    assert "learned 36 images of 1 new class and 1 known class" in done.stdout
+    for name in ("bee", "dog"):
+        lw2g.learn(models["cat"] if name == "bee" else tmp_path / "bee", glyphs / name, out=tmp_path / name)
+    image = torch.rand(3, 3, 32, 32)
+    one, other = (lw2g.load(tmp_path / name, device="cpu")(image) for name in ("out", "dog"))
+    assert torch.allclose(one, other)  # as if the copies had not been there
+    shutil.move(new / "ant/00.png", new / "dog/ant00.png")
+    twice = command("learn", models["cat"], new)
+    assert twice.exit_code == 2
+    assert (
+        f"1 image learned before as another class, first '{new}/dog/ant00.png' as 'ant'; keep" in twice.stderr
+    )
     assert (
         "learned before"
-        not in command("learn", models["cat"], glyphs / "cat", "--out", tmp_path / "cat").stderr
+        not in command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "no").stderr
     )
 
 
