@@ -14,6 +14,7 @@ sys.path.insert(0, str(HERE.parent / "scripts"))
 
 import write_components  # noqa: E402
 import write_reference  # noqa: E402
+from site_pictures import for_the_site  # noqa: E402
 
 import lw2g  # noqa: E402
 from lw2g.interfaces.metric import DEFINITIONS  # noqa: E402
@@ -55,9 +56,17 @@ SHOWN = {
 }
 """Files outside this folder, and the pages of the site that show them."""
 _SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
+_PICTURE = re.compile(r"^<picture>\n(.*?)^</picture>$", re.DOTALL | re.MULTILINE)
+_FORM = re.compile(r'media="(.*?)" srcset="(.*?)"|alt="(.*?)" src="(.*?)"')
+"""A form of a picture: what a reader's screen asks for and its file, or the plain one's words and file."""
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+\.md)")
-_INTERVAL = re.compile(r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)")
-"""An interval in a table, and a number of orders: neither is broken in two lines."""
+_WHOLE = re.compile(
+    r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)"
+    r"|[-+]?[\d.]+ (?:to|±) [-+]?[\d.]+|[\d.]+ \([\d.]+\)"
+)
+"""Intervals, spreads and numbers of orders in a table: none is broken in two lines."""
+_WORDS = {"long": 60, "words": 20}
+"""Classes of a table's cells by the least number of their letters; such columns are wide enough to read."""
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -84,13 +93,22 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             parent.replace(text, [*parts, nodes.Text(text[rest:])])
 
 
-def keep_intervals_whole(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Let cells of tables break beside an interval, not within it: on a telephone a column is narrow."""
+def shape_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Let cells of tables break beside an interval, not within it, and mark those that hold words."""
     for cell in list(doctree.findall(nodes.entry)):
+        letters = len(cell.astext())
+        cell["classes"] += [name for name, least in _WORDS.items() if letters >= least][:1]
         for text in list(cell.findall(nodes.Text)):
-            whole = _INTERVAL.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+            whole = _WHOLE.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
             if whole != text:
                 text.parent.replace(text, nodes.Text(whole))
+
+
+def mark_command_lines(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Give each line of a block of commands an element: a long one then wraps with its rest moved in."""
+    for number, block in enumerate(doctree.findall(nodes.literal_block)):
+        if block.get("language", "none") in ("none", "sh"):
+            block["highlight_args"] = {**block.get("highlight_args", {}), "linespans": f"code-{number}"}
 
 
 def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -106,11 +124,31 @@ def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
         page = SHOWN.get((folder / link[1]).resolve())
         return f"](/{page}" if page else link[0]
 
-    source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", source[0]))
+    source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", for_the_site(source[0])))
+
+
+def show_pictures(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Make an image of each form of a `<picture>`: the site has a switch of its own for light and dark."""
+    source[0] = _PICTURE.sub(lambda found: _images(found[1]), source[0])
+
+
+def _images(forms: str) -> str:
+    """Return a directive for each form."""
+    found = _FORM.findall(forms)
+    words = found[-1][2]
+    dark, narrow = ("dark" in forms), ("max-width" in forms)
+    images = []
+    for media, srcset, _, src in found:
+        classes = ["only-dark" if "dark" in media else "only-light"] if dark else []
+        classes += ["narrow" if "max-width" in media else "wide"] if narrow else []
+        images.append(f"```{{image}} {srcset or src}\n:class: {' '.join(classes)}\n:alt: {words}\n```\n")
+    return "\n".join(images)
 
 
 def setup(app: Sphinx) -> None:
     """Register what the pages need beside their text."""
     app.connect("source-read", lead_within_the_site)
+    app.connect("source-read", show_pictures)
     app.connect("doctree-resolved", explain_terms)
-    app.connect("doctree-resolved", keep_intervals_whole)
+    app.connect("doctree-resolved", shape_cells)
+    app.connect("doctree-resolved", mark_command_lines)

@@ -45,12 +45,13 @@ WIDTHS = {"": 900, "-narrow": 390}
 HIDDEN = "h1, .top, [id$=-tasks], [id$=-confused], .conditions, .contents, .remarks, .reading, details"
 """What the report's pictures leave out: the page around them has the conditions."""
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
+TRAINED = "training (--trained)"
 ROWS = {
     "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
-    "training (--trained)": "slca-plus-plus_always_auto/dbf4000d4e4f",
+    TRAINED: "slca-plus-plus_always_auto/dbf4000d4e4f",
     "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
 }
-"""The rows of the report and their packs."""
+"""The rows of the report and their packs; frozen_page.py tells below the picture how other orders end."""
 
 
 def cut(photos: Path, out: Path) -> None:

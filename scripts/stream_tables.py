@@ -244,10 +244,21 @@ def is_apart(stream: str) -> bool:
 
 
 def shared(role: str) -> Iterator[str]:
-    """Yield what each stream of a role has in common with images of choices, and what may have touched it."""
-    for name, facts in _streams().items():
-        if facts["role"] == role:
-            yield f"- `{name}`: {facts['shares']}; {facts['touched']}."
+    """Yield what each stream of a role has in common with images of choices, and what may have touched it.
+
+    What has touched several streams is told once, after what is told of each.
+    """
+    streams = {name: facts for name, facts in _streams().items() if facts["role"] == role}
+    touched: dict[str, list[str]] = {}
+    for name, facts in streams.items():
+        for words in facts["touched"].split("; "):
+            touched.setdefault(words, []).append(name)
+    for name, facts in streams.items():
+        own = [words for words, names in touched.items() if names == [name]]
+        yield f"- `{name}`: {'; '.join([facts['shares'], *own])}."
+    for words, names in touched.items():
+        if len(names) > 1:
+            yield f"- {', '.join(f'`{name}`' for name in names)}: {words}."
 
 
 def protocol_of(run: ReportedRun) -> str:

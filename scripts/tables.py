@@ -2,6 +2,7 @@
 
     python scripts/tables.py                    # write all
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
+    python scripts/tables.py --print headline   # one block, as packs and cells have it; or all of a page
     python scripts/tables.py --packs growth-224 # the packs behind a table, each difference with its interval
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
@@ -57,7 +58,7 @@ PAGES = (
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:(?:table|frozen): [\w-]+|cells|gains) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
+    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
@@ -153,6 +154,24 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     return written
 
 
+def blocks(written: Mapping[str, str], asked: str) -> Iterator[str]:
+    """Yield the blocks of a name, or all of a page, as scripts write them.
+
+    Args:
+        written: What :func:`pages` returns.
+        asked: The name in the mark of a block, or a page.
+    """
+    for page, text in written.items():
+        for found in MARKED.finditer(text):
+            if asked in (page, name_of(found)):
+                yield f"## {name_of(found)}\n\n" + found[0].partition("-->")[2].rpartition("<!--")[0].strip()
+
+
+def name_of(block: re.Match[str]) -> str:
+    """Return the name in the mark of a block, one of :data:`MARKED`."""
+    return block["name"] or block["study"]
+
+
 def carries_page(text: str) -> str:
     """Return the page of the study of carries with its tables, as its own script writes them."""
     study = of_experiment("carries", "table")
@@ -205,6 +224,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--check", action="store_true", help="write nothing; 1 where page and packs differ")
     way.add_argument(
+        "--print",
+        metavar="WHAT",
+        help="print a block by the name in its mark, or all blocks of a page (docs/worth.md); write nothing",
+    )
+    way.add_argument(
         "--packs",
         metavar="TABLE",
         choices=[*streams_tables(), "leaderboard"],
@@ -217,6 +241,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         table = facts().get(given.packs)
         for line in write_leaderboard.every_line(runs) if table is None else table_lines(table, runs):
             print("\n".join(packs_behind(line, ROOT)))
+        return 0
+    if given.print:
+        found = list(blocks(pages(stored), given.print))
+        if not found:
+            parser.error(f"no page has a block {given.print!r}; pages are {', '.join(PAGES)}")
+        print("\n\n".join(found))
         return 0
     if given.check:
         wrong = list(differing(stored))

@@ -57,17 +57,16 @@ TITLES: Mapping[Kind, str] = {
 LIST = """\
 # All components
 
-`lw2g plugins` prints these names. `lw2g plugins NAME`, or its page on the
-site<!-- site:  ([all](components/index.md)) -->, tells options, paper and what differs from it; a record
-tells what differed in its run (`deviations`).
+For whoever chooses one. `lw2g plugins NAME`, or its page on the site<!-- site:  ([all](components/index.md)) -->,
+tells options, paper and what differs from it; a record tells what differed in its run (`deviations`).
 
 A method that *grows* composes with every growth policy. One with *other heads* takes
 `--set baseline.head=NAME` in place of its own.
+"""
+END = """\
+No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own.
 
 Rests on: the records that plugins register, from which `scripts/write_components.py` writes this page.
-"""
-METRICS = """\
-No metric ships as a component: every record has the [built-in ones](records.md). A plugin adds its own.
 """
 HEAD = "# Components\n\nOne page each, written from the records that plugins register.\n"
 
@@ -181,11 +180,14 @@ def page(component: Component, origin: str) -> Iterator[str]:
         yield from ("## What differs from the paper", "", *differs, "")
 
 
-def source(citation: str) -> str:
-    """Return who published a component, where and when, without the title; empty without a citation."""
-    dated = re.fullmatch(r"(.*),((?: [^\d,]+)? \d{4})", citation)
-    named, when = dated.groups() if dated else (citation, "")
-    return re.split(r"[,:] ", named, maxsplit=1)[0] + ("," + when if when else "")
+def published(citation: str) -> str:
+    """Return where and when a component was published; empty without a citation.
+
+    >>> published("Wang et al., Learning to Prompt, CVPR 2022")
+    'CVPR 2022'
+    """
+    dated = re.fullmatch(r".*, ((?:[^\d,]+ )?\d{4})", citation)
+    return dated[1] if dated else citation
 
 
 def listing() -> str:
@@ -197,14 +199,14 @@ def listing() -> str:
     for one in there:
         if isinstance(one, BaselineComponent):
             other_heads = any(field.name == "head" for field in attrs.fields(one.config))
-            told = (f"`{one.name}`", inline(summary_of(one)), inline(source(one.citation)))
+            told = (f"`{one.name}`", inline(summary_of(one)), inline(published(one.citation)))
             rows.append((*told, "yes" if one.growth == "sets" else "", "yes" if other_heads else ""))
-    lines = [LIST, *table(("method", "what it is", "source", "grows", "other heads"), rows)]
+    lines = [LIST, *table(("method", "what it is", "published", "grows", "other heads"), rows)]
     for kind, title in TITLES.items():
         named = ", ".join(f"`{one.name}`" for one in there if one.kind == kind)
         pages = f"<!-- site:  ([what each does](components/{PLURALS[kind]}.md)) -->"
         lines += [f"## {title}", "", f"`lw2g plugins {kind}`{pages}: {named}", ""]
-    return "\n".join([*lines, METRICS])
+    return "\n".join([*lines, END])
 
 
 def write(folder: Path) -> None:

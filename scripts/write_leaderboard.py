@@ -22,6 +22,7 @@ from stream_tables import (
     StreamRun,
     lines_of,
     markdown,
+    matrix,
     protocol_of,
     runs_of,
     shared,
@@ -38,33 +39,12 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-Streams of real images (ViT-Tiny, five epochs, presets; `experiments/streams.toml` says which), then drawings.
-On the site a click on a head sorts a table.
+For whoever compares methods: how many points each ends above or below the floor, `lda` on frozen features, on streams of
+real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream is.
 
-- FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
-  answers in each order.
-- Less frozen `lda`: the difference from the floor over the orders that both have (one stands for all where
-  orders have the same images, as its answers do not depend on the order), with a 95 % interval over
-  orders and test images ([paired bootstrap](howto/store.md#pairing-images)); over images alone where there is
-  one order. Rows stand by it. No interval is corrected for the number of rows.
-- Seconds: of one CPU core of a busy machine, tests included, mean over the orders that ran on one (*GPU*:
-  none did); *shared*: with heads on the same features.
-- Heads of [the frozen answer's tables](frozen_tables.md) were solved apart, from stored features, and these
-  rows are runs: a tenth of a point may lie between.
-- Forwards: operations on training images, in forwards of the bare backbone for each.
-- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
-  comparison only.
-- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
-  `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
-  images choose the penalty. `ranpac adapt=none`: 2,000 random units of the last class token.
-- Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B
-  (issue 3729 of geti).
+![points above the floor against forwards for each training image](leaderboard.svg)
 
-Rests on: the runs in `experiments/store`, from whose predictions `scripts/write_leaderboard.py` recomputes
-every number; [what each badge does not say](howto/store.md#badges). `python scripts/tables.py --packs
-leaderboard` names the pack behind each number, and `lw2g verify PACK` computes it again. A head that sees no
-order has learned all classes as one task: its pack says the share of all images that are right, the table
-the FAA of the same answers, and `--packs` prints both.
+*Points above the floor against forwards for each training image.*
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -72,20 +52,40 @@ OF_STREAMS = """\
 {caution}
 """
 CAUTION = {
-    "report": "Method, head and carry were chosen on other streams, of which these are not quite free.",
+    "report": "Choices were made on other streams, of which these are not quite free ([how far](#what-choices-have-seen)).",
     "development": "Choices were made on these streams.",
 }
-SEEN = "What each shares with images of choices, and which choices have seen it:\n"
+LEGEND = """\
+On the site a click on a head sorts the table.
+
+- FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same answers in
+  each order.
+- Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images ([paired
+  bootstrap](howto/store.md#pairing-images)). Rows stand by it. None is corrected for the number of rows.
+- Seconds: of one CPU core of a busy machine, tests included; *shared*: several heads read the same features; *GPU*: no
+  order ran on a CPU.
+- Forwards: operations on training images, in forwards of the bare backbone for each.
+- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for comparison.
+- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by `affine`
+  ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's images choose the
+  penalty. `ranpac adapt=none`: 2,000 random units.
+- Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a ViT-B (issue
+  3729 of geti).
+- Runs stand here; [the frozen answer's tables](frozen_tables.md) are of stored features: a tenth of a point may lie
+  between.
+"""
+SEEN = "### What choices have seen\n"
+GROUND = """\
+Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack behind each
+number, and `lw2g verify PACK` computes it again ([what badges do not say](howto/store.md#badges)). The pack of a head that
+sees no order has all classes in one task, and the share of all images that are right: `--packs` prints that beside FAA.
+"""
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
-PICTURED = (224, "report")
+IN_FULL = (224, "report")
 PICTURE = "docs/leaderboard.svg"
-PICTURE_LINES = """\
-![points above the floor against forwards for each training image](leaderboard.svg)
-
-*Points above `lda` on frozen features, the floor, against forwards for each training image.*"""
 OF_GLYPHS = """\
-Mean and sample standard deviation (sd) over n seeds. *Paper*: the published value, and ours minus it.
+Mean and sample standard deviation (sd) over n seeds. FFM: [forgetting](records.md#what-stands-in-the-record).
 *Passes*: forwards through a set per test image. *Statistics*: numbers kept beside the parameters.
 """
 GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
@@ -110,16 +110,21 @@ def page(store: Path, stored: Stored) -> str:
     others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
     folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", OF_GLYPHS, *tables, "</details>", ""]
-    return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else [])])
+    return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else []), GROUND])
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
-    """Yield the lines of the tables of streams: the larger images first, report streams first."""
+    """Yield the lines of the tables of streams: the larger images first, report streams first.
+
+    The first table has all columns; of the others the floor and the differences from it are shown.
+    """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
         yield OF_STREAMS.format(size=size, role=role, caution=CAUTION[role])
-        if (size, role) == PICTURED:
-            yield from (SEEN, *shared(role), "", PICTURE_LINES, "")
-        yield from markdown(by_accuracy(lines))
+        if (size, role) == IN_FULL:
+            yield from markdown(by_accuracy(lines))
+            yield from ("", LEGEND, SEEN, *shared(role))
+        else:
+            yield from matrix(lines, list(dict.fromkeys(line.method for line in lines)))
         yield ""
 
 
@@ -154,7 +159,7 @@ def by_accuracy(lines: Sequence[Line]) -> list[Line]:
 
 def picture_of(runs: Sequence[StreamRun]) -> str:
     """Return the picture of the first table as SVG."""
-    size, role = PICTURED
+    size, role = IN_FULL
     return picture(lines_of(runs, role, size))
 
 
@@ -172,8 +177,8 @@ def block(table: Table) -> Iterator[str]:
     for line in cells:
         yield f"| {' | '.join(map(str, line))} |"
     yield from ("", "Tuned on: " + "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1)))
-    if not any(row.paper for row in rows):
-        yield from ("", "No paper reports these configurations.")
+    if any(row.paper for row in rows):
+        yield from ("", "Paper: the published value, and ours minus it.")
     yield ""
 
 

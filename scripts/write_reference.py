@@ -38,13 +38,19 @@ ESTIMATORS = (
 )
 """The modules of ``lw2g.sklearn``."""
 
+OF_SCIKIT_LEARN = frozenset(
+    ("fit", "transform", "predict", "predict_proba", "predict_log_proba", "decision_function")
+)
+"""Methods that every estimator has, of which the page tells nothing new."""
+
 HEAD = """# Reference
 
 What programs call, a line each; `...` stands for arguments by keyword. In Python `help(NAME)` has them and
 the rest: types, shapes, units, errors, source. So has the site<!-- site: , [a page a
 section](reference/index.md) -->. How it fits together: [Python](howto/python.md), [writing a
 plugin](plugins.md); what holds across releases: [compatibility](compatibility.md).
-
+"""
+END = """\
 Rests on: the docstrings, from which `scripts/write_reference.py` writes these pages.
 """
 
@@ -169,10 +175,12 @@ def form(node: Named, *, typed: bool = False) -> str:
 
 
 def brief(node: Named, said: str) -> Iterator[str]:
-    """Yield one line for a name, and one for each method of a class."""
+    """Yield one line for a name, and one for each method of a class that is its own."""
     yield f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    known = OF_SCIKIT_LEARN if node in [own for own, _ in estimators().values()] else ()
     for child, told in methods_of(node):
-        yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
+        if child.name not in known:
+            yield f"  - `{short(method(child))}`: {inline(told.splitlines()[0])}"
 
 
 def short(called: str) -> str:
@@ -241,7 +249,7 @@ def reference() -> str:
         lines += [f"## {title}", ""]
         links = (f"[`{name}`](../{file_of(module)})" for module, names in part.items() for name in names)
         lines += [", ".join(links), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, END])
 
 
 def write(folder: Path) -> None:

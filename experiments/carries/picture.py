@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from vega_picture import as_svg
 
 LINES = {"new classes": "#cf5468", "old classes": "#4a86c5", "old classes, by the gate": "#6f9a3e"}
+MARKS = ("circle", "square", "triangle-up")
 
 
 def points(steps: np.ndarray) -> list[dict[str, object]]:
@@ -37,19 +38,25 @@ def drawn(steps: np.ndarray) -> str:
         "type": "nominal",
         "sort": list(LINES),
         "scale": {"domain": list(LINES), "range": list(LINES.values())},
-        "legend": {"title": None, "orient": "top"},
+        "legend": {"title": None, "orient": "top", "columns": 2},
     }
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
-        "width": 520,
+        "width": 350,
         "height": 220,
         "background": "white",
         "data": {"values": points(steps)},
         "mark": {"type": "line", "point": True},
         "encoding": {
             "x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}},
-            "y": {"field": "length", "type": "quantitative", "title": "mean motion of class means"},
+            "y": {"field": "length", "type": "quantitative", "title": "motion of class means (distance)"},
             "color": colour,
+            "shape": {
+                "field": "classes",
+                "sort": list(LINES),
+                "scale": {"domain": list(LINES), "range": list(MARKS)},
+                "legend": colour["legend"],
+            },
         },
     }
     return as_svg(page)

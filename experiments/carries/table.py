@@ -22,7 +22,7 @@ from results import Cell, chosen, less, load, task_mean
 
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
 JUDGED = ("none", "affine", "gate", "fresh")
-"""The rows that the hypotheses speak of; of small images the page has these alone."""
+"""The rows that the hypotheses speak of; the page has these alone."""
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
@@ -50,18 +50,18 @@ def tables(cells: Sequence[Cell], floor: Path) -> Iterator[str]:
 
 
 def of_role(
-    cells: Sequence[Cell], floor: Path, role: str, title: str, method: str, whole_from: int = 0
+    cells: Sequence[Cell], floor: Path, role: str, title: str, method: str, *, whole: bool = True
 ) -> Iterator[str]:
     """Yield the lines of the tables of one method on the streams of a role, one table a size.
 
-    Below the size ``whole_from`` a table has what is judged alone.
+    A table that is not ``whole`` has what is judged alone.
     """
     names = [name for name, its in roles().items() if its == role]
     for size in sorted({cell.facts["size"] for cell in cells}, reverse=True):
         own = {name: chosen(cells, name, method, size) for name in names}
         own = {name: orders for name, orders in own.items() if orders}
         if own:
-            yield from table(f"{title}, {method}, {size} px", own, floor, whole=size >= whole_from)
+            yield from table(f"{title}, {method}, {size} px", own, floor, whole=whole)
 
 
 def table(title: str, streams: dict[str, list[Cell]], floor: Path, *, whole: bool) -> Iterator[str]:
@@ -134,7 +134,7 @@ def page_with(text: str, lines: Sequence[str]) -> str:
 def study_lines(folder: Path) -> list[str]:
     """Return the tables on the page of the study."""
     floor = folder / "floor"
-    return [*of_role(load(folder), floor, "report", "Report streams", METHODS[0], whole_from=224)]
+    return [*of_role(load(folder), floor, "report", "Report streams", METHODS[0], whole=False)]
 
 
 PAGE = ROOT / "docs" / "carries.md"

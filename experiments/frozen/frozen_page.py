@@ -23,6 +23,7 @@ import frozen_trained
 import frozen_whole
 import machines
 import numpy as np
+import shoot_pages
 from frozen_results import (
     HERE,
     PLAN,
@@ -121,10 +122,10 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
     yield "| | `lda` | frozen answer | less `lda` | training, less frozen |"
     yield "| --- | ---: | ---: | ---: | ---: |"
-    for name in PLAN["report"]:
+    for name in _names("report"):
         if name in known:
-            stream = known[name]
-            yield f"| {name} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
+            trained_less = _apart_from_auto(known[name], runs, TRAINED) or "-"
+            yield f"| {name} | {' | '.join(_answered(known[name]))} | {trained_less} |"
 
 
 def _answered(stream: Stream) -> list[str]:
@@ -150,7 +151,7 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
         if name in known:
             cells = [_gain(known[name], runs, method) for method in CHOICE]
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
-    spent = [_forwards(runs, method) for method in CHOICE]
+    spent = [_forwards(runs, method, _names("report")) for method in CHOICE]
     yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
     yield ""
     for method, shown in CHOICE.items():
@@ -162,31 +163,74 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
         yield f"{line}."
 
 
-def _forwards(runs: Trained, method: str) -> str:
-    """Return the least and the greatest forwards of a row for each training image, of report streams."""
+def _forwards(runs: Trained, method: str, names: Sequence[str]) -> str:
+    """Return the least and the greatest forwards of a row for each training image, over streams."""
     every = [
         np.mean([run.told.forwards for run in runs[name, method].values()])
-        for name in _names("report")
+        for name in names
         if (name, method) in runs
     ]
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
+def _as_runs(known: Streams, runs: Trained, role: str) -> str:
+    """Return where `--recommended`, which chooses after each task, ended on the streams that have its run.
+
+    Without it such a stream has the number of `start`, which chooses with all classes there.
+    """
+    ended = []
+    for name in _names(role):
+        for order, run in runs.get((name, "frozen-answer"), {}).items():
+            right = 100 * run.hits(known[name].cell(order)).mean()
+            ended.append(f"{right:.1f} on `{name}` (`start` {known[name].accuracy('auto'):.1f})")
+    return ", ".join(ended)
+
+
 def report(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the table of the README, and all of CIFAR-100."""
-    yield from headline(known, runs)
-    if APART in known:
-        stream = known[APART]
-        yield f"| {APART} | {' | '.join(_answered(stream))} | {_gain(stream, runs, TRAINED)} |"
+    """Yield the table of the README with the orders of each row, for the page that explains it."""
+    for line in headline(known, runs):
+        name = line.split(" ")[1]
+        orders = f", n={len(runs[name, TRAINED])} |" if (name, TRAINED) in runs else " |"
+        yield line.removesuffix(" |") + orders
 
 
 def told(stored: Any) -> dict[str, str]:
-    """Return the streams on which training ends above and below the frozen answer, for sentences."""
+    """Return what stands for fields of sentences that no single row answers.
+
+    On which streams training ends above and below the frozen answer, what it costs on all of them, where
+    `--recommended` ended, what the streams are, and what the picture of the README shows.
+    """
     known, runs = streams(), trained(stored)
-    return {
+    fields = {
         f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
         for role in ROLES
         for side, names in zip(("above", "below"), _sides(known, runs, TRAINED, role), strict=True)
+    }
+    fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
+    fields["{trained/every/forwards}"] = _forwards(runs, TRAINED, [*known])
+    counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
+    fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
+    orders = [len(runs[name, TRAINED]) for name in _names("report") if (name, TRAINED) in runs]
+    fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
+    fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
+    return fields | _of_the_picture(runs)
+
+
+def _of_the_picture(runs: Trained) -> dict[str, str]:
+    """Return where training ends in the first order, which the README's report shows, and in the others.
+
+    Raises:
+        SystemExit: The report is not of the first order, so that somebody chose it.
+    """
+    stream, order, _ = shoot_pages.PACKS.name.split(".")
+    own = runs[stream, TRAINED]
+    if order != "0" or own[0].told.path != shoot_pages.PACKS / shoot_pages.ROWS[shoot_pages.TRAINED]:
+        raise SystemExit("scripts/shoot_pages.py: its packs are not those of the stream's first order")
+    others = [run.told.faa for number, run in own.items() if number]
+    return {
+        "{picture/trained/here}": f"{own[0].told.faa:.1f}",
+        "{picture/trained/others}": f"{min(others):.1f} to {max(others):.1f}",
+        "{picture/trained/orders}": str(len(own)),
     }
 
 
@@ -448,7 +492,7 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what `lda` on the last class token has by its shrinkage."""
     found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
     shares = list(next(iter(found.values())))
-    yield f"| `head.lda.shrinkage` | {' | '.join(shares)} | the last less the first |"
+    yield f"| order 0, `head.lda.shrinkage` | {' | '.join(shares)} | the last less the first |"
     yield f"| --- |{' ---: |' * (len(shares) + 1)}"
     for stream, own in found.items():
         right = {share: _bits(own[share]) for share in shares}

@@ -17,6 +17,8 @@ import numpy as np
 from frozen_results import HERE, METHODS, Trained, store, trained
 
 from lw2g.disk.contents import read_record
+from lw2g.disk.sealed import sha256_of
+from lw2g_store.packs import SUBMISSION
 
 OUT = HERE / "machines.json"
 ROWS = {
@@ -28,13 +30,24 @@ ROWS = {
 
 
 def note(folder: Path, runs: Trained) -> None:
-    """Write where runs ended whose row and order have a pack."""
+    """Write where runs ended whose row and order have a pack of another run."""
     found = []
     for run in sorted(folder.glob("*/record.json")):
         stream, order, method, _ = run.parent.name.split(".")
-        if method in METHODS and int(order) in runs.get((stream, method), {}):
-            faa = read_record(run.parent)["metrics"]["faa"]
-            found.append({"stream": stream, "order": int(order), "method": method, "faa": round(faa, 4)})
+        pack = runs.get((stream, method), {}).get(int(order))
+        if method not in METHODS or pack is None:
+            continue
+        submission = json.loads((pack.told.path / SUBMISSION).read_text(encoding="utf-8"))
+        if submission["original"] == sha256_of(run):
+            continue  # this very run is the pack
+        record = read_record(run.parent)
+        found.append(
+            {
+                **{"stream": stream, "order": int(order), "method": method},
+                "faa": round(record["metrics"]["faa"], 4),
+                "record_hash": record["record_hash"],
+            }
+        )
     lines = ",\n".join(f" {json.dumps(one)}" for one in found)
     OUT.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

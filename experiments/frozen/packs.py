@@ -49,7 +49,8 @@ def told(stream: str, method: str, hardware: str = HARDWARE) -> dict[str, Any]:
     elif facts["role"] in ("development", "surface"):
         tuned += "; a development stream"
     elif stream == "cifar-whole":
-        tuned += "; its first half chose method and head, and layers were looked at on all of it"
+        tuned += "; slca-plus-plus was chosen on all of it, layers were looked at on it, "
+        tuned += "and its first half chose method and head"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
     return {"who": "lw2g", "licence": "CC0-1.0", "tuned_on": tuned, "runs": 1, "hardware": hardware}

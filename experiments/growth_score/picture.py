@@ -30,6 +30,7 @@ def points(cross: Cross, kinds: list[str]) -> list[dict[str, object]]:
     for tap, words in TAPS.items():
         for rows, tokens in ROWS.items():
             reading = f"{tap}|{rows}|0.95"
+            told = "all tokens" if tokens == "all" else f"one token of {tokens} images"
             table, null = cross.hfc(reading), cross.tables[f"null|{reading}"]
             tasks = np.arange(len(table))
             same = tasks[:, None] % count == tasks[None] % count
@@ -42,7 +43,7 @@ def points(cross: Cross, kinds: list[str]) -> list[dict[str, object]]:
                         {
                             "method": cross.words,
                             "space": words,
-                            "rows": tokens,
+                            "rows": told,
                             "kind": name,
                             "gradient of": whose,
                             "by ranks": round(float(null[spaces].mean()), 2),
@@ -63,7 +64,6 @@ def drawn(found: list[dict[str, object]]) -> str:
             "legend": {
                 "orient": "bottom",
                 "columns": 1,
-                "labelLimit": 240,
                 "layout": {"bottom": {"direction": "vertical"}},
             }
         },
@@ -71,9 +71,10 @@ def drawn(found: list[dict[str, object]]) -> str:
             "column": {"field": "space", "type": "nominal", "title": None, "sort": list(TAPS.values())},
             "row": {"field": "method", "type": "nominal", "title": None, "sort": list(METHODS.values())},
         },
+        "spacing": {"column": 28, "row": 16},
         "spec": {
-            "width": 140,
-            "height": 130,
+            "width": 100,
+            "height": 110,
             "layer": [
                 {
                     "data": {"values": [{"x": 5, "y": 5}, {"x": 80, "y": 80}]},
@@ -86,7 +87,7 @@ def drawn(found: list[dict[str, object]]) -> str:
                 {
                     "mark": {"type": "point", "filled": False, "size": 35},
                     "encoding": {
-                        "x": {"field": "by ranks", "title": "HFC of random spaces", **axis},
+                        "x": {"field": "by ranks", "title": "random, degrees", **axis},
                         "y": {"field": "HFC", "title": "HFC, degrees", **axis},
                         "color": {
                             "field": "gradient of",
@@ -94,7 +95,7 @@ def drawn(found: list[dict[str, object]]) -> str:
                             "sort": list(WHOSE),
                             "scale": {"domain": list(WHOSE), "range": ["#d9534f", "#4a86c5", "#8a929b"]},
                         },
-                        "shape": {"field": "rows", "type": "nominal", "sort": list(ROWS.values())},
+                        "shape": {"field": "rows", "type": "nominal", "sort": None},
                     },
                 },
             ],

@@ -75,13 +75,15 @@ SCORES = {
     "energy": "least energy outside",
     "class-means": "nearest class means of frozen features",
 }
+SHOWN_SCORES = ("least", "greatest", "greatest-beyond-rank", "length", "energy", "class-means")
+"""The scores that the page has; ``--print`` has the others."""
 SHORT = {
-    "space": "block inputs: which task meets which space is below 2 % of the variance of HFC",
+    "space": "block inputs: which task meets which space is below 2 % of the variance",
     "rank": "block inputs: the rank of the space is above 90 %",
-    "own": "block inputs: a task's own space hinders it as much as others, within half a degree",
-    "kind": "queries by head: greatest HFC beyond ranks finds the kind in more than 60 %",
-    "least-z": "least Z, by which the published rule shares, finds it no oftener than chance",
-    "means": "class means of frozen features find it at least as often as HFC beyond ranks",
+    "own": "block inputs: a task's own space hinders it as others do, within half a degree",
+    "kind": "queries by head: greatest HFC beyond ranks finds the kind in over 60 %",
+    "least-z": "least Z finds it no oftener than chance",
+    "means": "class means find it at least as often as HFC beyond ranks",
     "poorest": "`min` lets photographs join sketches, and not the other way round",
     "joins": "`affinity` puts a task with its domain at least as often as `min`",
     "accuracy": "the policies end within two points of each other",
@@ -89,9 +91,9 @@ SHORT = {
     "keep-equal": "`keep` ends no lower than `always` by a point",
     "keep-buys": "`keep` ends above the better of `always` and `one`",
     "keep-order": "the sets of `keep` depend on the order more than those of `min`",
-    "report-fewer": "report streams: `keep` makes at most 80 % of the sets of `always`",
-    "report-equal": "report streams: `keep` ends no lower than `always` by a point",
-    "report-buys": "report streams: `keep` ends above the better of `always` and `one`",
+    "report-fewer": "keep-fewer on report streams",
+    "report-equal": "keep-equal on report streams",
+    "report-buys": "keep-buys on report streams",
 }
 """The hypotheses in few words; claims and criteria stand in ``hypotheses.toml``."""
 VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
@@ -134,16 +136,16 @@ def variance(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[
                 )
 
 
-def finders(found: Sequence[Cross]) -> Iterator[Sequence[str]]:
+def finders(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of scores: how often each finds the kind, by method and tap, all tokens."""
-    for name, words in SCORES.items():
+    for name in shown:
         cells = []
         for cross in found:
             for tap in TAPS:
                 one = cross.found(name, f"{tap}|{READING}")
                 # no interval where every draw ends alike
                 cells.append(f"{one.mean:.0f} ± {one.half:.0f}" if one.half >= 0.5 else f"{one.mean:.0f}")
-        yield words, *cells
+        yield SCORES[name], *cells
 
 
 def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
@@ -155,15 +157,12 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             if not own:
                 continue
             faa = statistics.fmean(run.faa for run in own.values())
-            cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}"]
             apart = None if row == "always" else less(own, always)
-            cells.append(_apart(apart))
+            cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}", _apart(apart)]
             if row == "lda":
                 yield *cells, "-", "-", "-", "-"
                 continue
-            sets = "".join(
-                str(number) for run in own.values() for number in [*run.record["task_to_set"], " "]
-            )
+            sets = ["".join(map(str, run.record["task_to_set"])) for run in own.values()]
             measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
             z = "-"
             if measured and row == "min":
@@ -172,7 +171,7 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             yield (
                 *cells,
                 f"{statistics.fmean(run.sets for run in own.values()):.1f}",
-                sets.strip(),
+                " ".join(sets[:1] if len(set(sets)) == 1 else sets),
                 z,
                 f"{like} of {shared}",
             )
@@ -185,30 +184,22 @@ def _span(values: Sequence[float]) -> str:
 
 
 def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of `keep`: development streams, then report streams.
+    """Yield the rows of the table of `keep`: a policy's FAA on each stream, and the images it saw.
 
     In brackets stand standard deviations over orders.
     """
-    for part in ("keep", "report"):
-        for stream in plan[part]["streams"]:
-            one = chosen(runs, stream, "one")
-            for row in POLICIES:
-                own = chosen(runs, stream, row)
-                if not own:
-                    continue
-                sets, seen = "-", "-"
-                if row != "lda":
-                    sets = _with_deviation([run.sets for run in own.values()])
-                    seen = f"{statistics.fmean(images_seen(run.record, row) for run in own.values()):.1f}"
-                yield (
-                    stream if part == "keep" else f"{stream} (report)",
-                    POLICIES[row],
-                    str(len(own)),
-                    _with_deviation([run.faa for run in own.values()]),
-                    _apart(less(own, one) if row != "one" else None),
-                    sets,
-                    seen,
-                )
+    for row, words in POLICIES.items():
+        cells = []
+        for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
+            own = chosen(runs, stream, row)
+            if not own:
+                cells.append("-")
+                continue
+            cell = _with_deviation([run.faa for run in own.values()])
+            if row != "lda":
+                cell += f"; {statistics.fmean(images_seen(run.record, row) for run in own.values()):.1f}"
+            cells.append(cell)
+        yield words, *cells
 
 
 def _with_deviation(values: Sequence[float]) -> str:
@@ -259,8 +250,10 @@ def verdict_rows(
         yield one.name, SHORT[one.name], f"**{one.verdict}**", one.found or "-"
 
 
-def tables_of(stored: Stored, rows: Sequence[str] = SHOWN) -> dict[str, dict[str, list[str]]]:
-    """Return the tables of each page by name, that of variances with these choices of rows."""
+def tables_of(
+    stored: Stored, rows: Sequence[str] = SHOWN, scores: Sequence[str] = SHOWN_SCORES
+) -> dict[str, dict[str, list[str]]]:
+    """Return the tables of each page by name, with these choices of rows and these scores."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
     shares = ("space, %", "gradient, %", "both together, %", "rank, %")
@@ -274,7 +267,7 @@ def tables_of(stored: Stored, rows: Sequence[str] = SHOWN) -> dict[str, dict[str
                 variance(found, rows),
                 3,
             ),
-            "score-finders": table(("the set taken", *columns), finders(found)),
+            "score-finders": table(("the set taken", *columns), finders(found, scores)),
             "score-turns": table(
                 (
                     "order",
@@ -295,12 +288,7 @@ def tables_of(stored: Stored, rows: Sequence[str] = SHOWN) -> dict[str, dict[str
                 verdict_rows(plan, found, runs),
                 4,
             ),
-            "growth-keep": table(
-                ("stream", "policy", "orders", "FAA", "less `one`", "sets", "images seen"),
-                keeping(plan, runs),
-                2,
-            ),
-            "growth-options": table(("option", "orders", "FAA", "less the published one"), options(runs), 1),
+            "growth-keep": table(("FAA (sd over orders); images seen", *streams), keeping(plan, runs)),
         },
         GROWTH: {
             "growth-policies": table(("policy", *streams), by_policy(plan, runs)),
@@ -354,9 +342,11 @@ def main() -> None:
     for runs in arguments.pack:
         pack(runs)
     if arguments.print:
-        for tables in tables_of(stored_runs(STORE, load_catalogue()), list(ROWS)).values():
+        stored = stored_runs(STORE, load_catalogue())
+        for tables in tables_of(stored, list(ROWS), list(SCORES)).values():
             for lines in tables.values():
                 print(*lines, "", sep="\n")
+        print(*table(("option", "orders", "FAA", "less the published one"), options(runs_of(stored))), sep="\n")
 
 
 if __name__ == "__main__":

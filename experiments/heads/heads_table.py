@@ -29,12 +29,12 @@ COSTS = "tiny"
 
 
 def heads_of(stored: Stored) -> Iterator[str]:
-    """Yield the lines in Markdown: FAA over orders in each data set that has packs, exact or not, costs."""
+    """Yield the lines in Markdown: FAA over orders in each data set that has packs, and costs."""
     found = _runs(stored, HEADS)
     columns = [name for name in SETS if any(name == one for _, one in found)]
     titles = [SETS[name][0] for name in columns]
-    yield f"| head | {' | '.join(titles)} | seconds | numbers kept | exact |"
-    yield f"| --- |{' ---: |' * (len(columns) + 2)} --- |"
+    yield f"| head | {' | '.join(titles)} | seconds | numbers kept |"
+    yield f"| --- |{' ---: |' * (len(columns) + 2)}"
     for head, facts in HEADS.items():
         cells = [_faa(found.get((head, name), [])) for name in columns]
         costs = [pack.record for pack in found.get((head, COSTS), [])]
@@ -42,7 +42,7 @@ def heads_of(stored: Stored) -> Iterator[str]:
         if costs:
             seconds = f"{statistics.fmean(record['seconds']['total'] for record in costs):,.0f}"
             kept = f"{statistics.fmean(record['storage']['statistics'] for record in costs):,.0f}"
-        yield f"| {facts['label']} | {' | '.join(cells)} | {seconds} | {kept} | {facts['exact']} |"
+        yield f"| {facts['label']} | {' | '.join(cells)} | {seconds} | {kept} |"
 
 
 def _faa(packs: Sequence[Pack]) -> str:

@@ -83,44 +83,58 @@ def of_a_run(record: dict[str, Any], title: str = "this run") -> list[dict[str, 
 
 
 def drawn(found: list[dict[str, object]]) -> str:
-    """Return the picture as SVG."""
+    """Return the picture as SVG: runs below each other, under the name of each its three angles."""
     runs = list(dict.fromkeys(str(point["run"]) for point in found))
-    beside = {"labelAngle": 0, "labelAlign": "left", "labelOrient": "top", "labelAnchor": "start"}
-    place = {"x": {"field": "task", "type": "ordinal", "axis": {"labelAngle": 0}}}
+    lines = [
+        {
+            "title": {"text": run, "anchor": "start", "fontSize": 12, "fontWeight": "normal"},
+            "spacing": 16,
+            "hconcat": [panel(run, part, first=run == runs[0], last=run == runs[-1]) for part in PARTS],
+        }
+        for run in runs
+    ]
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
         "background": "white",
         "data": {"values": found},
-        "facet": {
-            "row": {"field": "run", "type": "nominal", "title": None, "sort": runs, "header": beside},
-            "column": {"field": "part", "type": "nominal", "title": None, "sort": list(PARTS)},
-        },
         "config": {"legend": {"orient": "bottom"}},
-        "spacing": {"row": 8, "column": 16},
-        "spec": {
-            "width": 130,
-            "height": 64,
-            "encoding": place,
-            "layer": [
-                {
-                    "mark": {"type": "point", "filled": True, "size": 60},
-                    "encoding": {
-                        "y": {"field": "degrees", "type": "quantitative", "title": "degrees"},
-                        "color": {"field": "set", "type": "nominal"},
-                        "shape": {"field": "task was", "type": "nominal"},
-                    },
-                },
-                {
-                    "transform": [{"filter": "isValid(datum['by ranks alone'])"}],
-                    "mark": {"type": "point", "filled": False, "size": 60, "color": "gray"},
-                    "encoding": {
-                        "y": {"field": "by ranks alone", "type": "quantitative", "title": "degrees"}
-                    },
-                },
-            ],
-        },
+        "spacing": 8,
+        "vconcat": lines,
     }
     return as_svg(page)
+
+
+def panel(run: str, part: str, *, first: bool, last: bool) -> dict[str, Any]:
+    """Return the panel of an angle of a run; the first run has the angles' names, the last one the tasks'."""
+    task = {"values": [2, 4, 6, 8, 10], "labelAngle": 0, "labels": last, "title": "task" if last else None}
+    at_left = part == PARTS[0]
+    degrees = {"labels": at_left, "title": "degrees" if at_left else None, "tickCount": 3}
+    scale = {"type": "quantitative", "scale": {"domain": [-35, 80], "nice": False}, "axis": degrees}
+    named = {"title": {"text": part, "fontSize": 12}} if first else {}
+    return named | {
+        "width": 108,
+        "height": 64,
+        "transform": [
+            {"filter": {"field": "run", "equal": run}},
+            {"filter": {"field": "part", "equal": part}},
+        ],
+        "encoding": {"x": {"field": "task", "type": "ordinal", "axis": task}},
+        "layer": [
+            {
+                "mark": {"type": "point", "filled": True, "size": 60},
+                "encoding": {
+                    "y": {"field": "degrees", **scale},
+                    "color": {"field": "set", "type": "nominal"},
+                    "shape": {"field": "task was", "type": "nominal"},
+                },
+            },
+            {
+                "transform": [{"filter": "isValid(datum['by ranks alone'])"}],
+                "mark": {"type": "point", "filled": False, "size": 60, "color": "gray"},
+                "encoding": {"y": {"field": "by ranks alone", **scale}},
+            },
+        ],
+    }
 
 
 def main() -> None:

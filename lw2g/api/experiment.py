@@ -90,7 +90,7 @@ class Experiment:
         return None if data.lies_below(root) else (data, root)
 
     def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
-        """Estimate what it costs by a few steps of its first two tasks; nothing is written.
+        """Estimate what it costs on some images of its first two tasks; nothing is written.
 
         Args:
             tasks: As for :func:`lw2g.run`.

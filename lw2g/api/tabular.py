@@ -22,7 +22,8 @@ __all__ = ["Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification",
 
 Row = Mapping[str, Any]
 
-_OF_RUNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "done", "tasks", "faa")
+_COMPONENTS = ("baseline", "policy", "benchmark", "backbone")
+_OF_RUNS = ("run", *_COMPONENTS, "seed", "state", "done", "tasks", "faa")
 
 
 class Tabular(ABC):
@@ -149,7 +150,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         rows: list[Row] = []
         for run in self.runs:
             named = {}
-            for part in ("baseline", "policy", "benchmark", "backbone"):
+            for part in _COMPONENTS:
                 named[part] = run.options.get(f"{part}.name")
             # every configuration names a policy, and a method without sets asks none
             if not catalogue.grows(str(named["baseline"])):
@@ -167,11 +168,40 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             )
         return rows
 
+    def differing_options(self) -> list[dict[str, Any]]:
+        """Return of each run the options by which it differs from others of the same components, by key.
+
+        Seeds and what is of the machine do not count; nor does an option that not all of them have, since it
+        comes with a component that does not stand in the rows.
+        """
+        from lw2g.config.roles import role_of_key
+        from lw2g.interfaces.options import UNCOUNTED
+
+        catalogue = load_catalogue()
+        alike: dict[tuple[Any, ...], list[ReportedRun]] = {}
+        for run in self.runs:
+            alike.setdefault(_components_of(run), []).append(run)
+        found = []
+        for run in self.runs:
+            others = [other.options for other in alike[_components_of(run)]]
+            differing = {}
+            for key, value in run.options.items():
+                if not all(key in other for other in others) or all(other[key] == value for other in others):
+                    continue
+                if role_of_key(key, run.config, catalogue) not in (*UNCOUNTED, "draw"):
+                    differing[key] = value
+            found.append(differing)
+        return found
+
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'run')}>"
 
     def _repr_html_(self) -> str:
         return html_table({name: row.get(name) for name in _OF_RUNS} for row in self.rows())
+
+
+def _components_of(run: ReportedRun) -> tuple[Any, ...]:
+    return tuple(run.options.get(f"{part}.name") for part in _COMPONENTS)
 
 
 def _condition(text: str) -> tuple[str, Any]:

@@ -9,6 +9,7 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath
+from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import ConfigError, counted
 from lw2g.runtime.console import in_units
@@ -40,7 +41,8 @@ def export(run: Path, out: Path | None, onnx: Path | None, **options: Any) -> No
         raise ConfigError(
             "nothing says where the model goes", "lw2g export RUN OUT, or lw2g export RUN --onnx FILE"
         )
-    size = models.export(run, out, **options)
+    with saying_what_is_left(out, run):
+        size = models.export(run, out, **options)
     inside = "with its backbone" if options["with_backbone"] else "without its backbone"
     click.echo(f"{out}: {in_units(size)}, {inside}")
 
@@ -59,7 +61,8 @@ def _export_onnx(
     # a function of a product, which the core does not import: the root names it, as it does for `lw2g.load`
     from lw2g import export_onnx
 
-    written = export_onnx(run, file, **options)
+    with saying_what_is_left(file, run):
+        written = export_onnx(run, file, **options)
     sure = "calibrated" if written.calibrated else "uncalibrated"
     click.echo(
         f"{file}: {in_units(written.size)}, opset {written.opset}, {sure} probabilities of "

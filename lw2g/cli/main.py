@@ -94,9 +94,10 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except click.UsageError as error:
             raise _told_in_one_line(error) from error
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             # a run answers Ctrl-C itself; what others write gets its name when it is whole
-            raise UserError("interrupted", exit_code=Interrupted.exit_code) from None
+            told = ["interrupted", *getattr(stop, "__notes__", ())]
+            raise UserError("; ".join(told), exit_code=Interrupted.exit_code) from None
         except Lw2gError as error:
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["tell_cost"]
 
-_ACCURACY = "measured by a few steps of the first two tasks; accurate to about 50 %"
-
 
 def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
     """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
@@ -46,5 +44,13 @@ def _in_a_line(cost: Estimate) -> str:
     took = timedelta(seconds=round(cost.seconds))
     return (
         f"{runs}{counted(cost.tasks, 'task')}, {train} training and {test} test images, on {cost.device}: "
-        f"time {took}, memory {memory}, disk {in_units(cost.disk)} ({_ACCURACY})"
+        f"time {took}, memory {memory}, disk {in_units(cost.disk)} "
+        f"(measured on some images of {_measured(cost)}; accurate to about 50 %)"
     )
+
+
+def _measured(cost: Estimate) -> str:
+    """Return which tasks an estimate rests on, and whether both of them train."""
+    if cost.tasks == 1:
+        return "the first task"
+    return "the first two tasks" + (", of which the first trains" if cost.trained == 1 else "")

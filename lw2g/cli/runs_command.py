@@ -14,6 +14,7 @@ from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
+from lw2g.config.describe import plain
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["runs"]
 
-_COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "seed", "state", "task", "FAA")
+_COLUMNS = ("run", "baseline", "policy", "benchmark", "backbone", "options", "seed", "state", "task", "FAA")
 _SETTINGS = ("baseline", "policy", "benchmark", "backbone", "seed")
 """The columns of which those that say the same of all runs are told below the table."""
-_WORDS = _COLUMNS[:5]
+_MAY_BE_EMPTY = ("policy", "options")
+"""The columns that are left out where they say nothing of any run."""
+_WORDS = _COLUMNS[:6]
 """The columns that are aligned to the left."""
+_MOST_OPTIONS = 3
+"""Options of a run that are shown."""
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
@@ -44,7 +49,12 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     elif not everything:
         click.echo(printable(f"no run at or below {str(directory)!r}"))
     else:
-        rows = [_row(entry, directory) for entry in chosen.rows()]
+        rows = []
+        for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
+            words = [f"{key.removeprefix('baseline.')}={plain(value)}" for key, value in options.items()]
+            if len(words) > _MOST_OPTIONS:
+                words[_MOST_OPTIONS:] = ["..."]
+            rows.append(_row(entry, ", ".join(words), directory))
         columns, lines, same = _without_equal(rows)
         console().print(table("", columns, lines, left=sum(name in _WORDS for name in columns)))
         click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
@@ -55,23 +65,26 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
 
 
 def _without_equal(rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:
-    """Return the columns and rows without settings that are the same in all, and what these are, in words.
+    """Return the columns and rows without what is the same in all or empty, and what is the same, in words.
 
-    A line of nine columns is longer than many a terminal is wide.
+    A line of ten columns is longer than many a terminal is wide.
     """
-    if len(rows) < 2:
-        return _COLUMNS, rows, []
-    equal = []
+    left_out = []
+    same = []
     for at, name in enumerate(_COLUMNS):
-        if name in _SETTINGS and len({row[at] for row in rows}) == 1:
-            equal.append(at)
-    kept = [at for at in range(len(_COLUMNS)) if at not in equal]
-    same = [f"{_COLUMNS[at]} {rows[0][at]}" for at in equal if rows[0][at] not in ("-", "?")]
+        values = {row[at] for row in rows}
+        if name in _MAY_BE_EMPTY and values <= {"-", ""}:
+            left_out.append(at)
+        elif name in _SETTINGS and len(values) == 1 and len(rows) > 1:
+            left_out.append(at)
+            if rows[0][at] != "?":
+                same.append(f"{name} {rows[0][at]}")
+    kept = [at for at in range(len(_COLUMNS)) if at not in left_out]
     told = [f"all: {', '.join(same)}"] if same else []
     return [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows], told
 
 
-def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
+def _row(entry: Mapping[str, Any], options: str, base: Path) -> tuple[str, ...]:
     """Return the line of a run in the table; "?" stands for what a damaged run does not tell."""
     path = Path(entry["run"])
     if path != base:
@@ -89,6 +102,7 @@ def _row(entry: Mapping[str, Any], base: Path) -> tuple[str, ...]:
         policy,
         str(entry["benchmark"] or "?"),
         str(entry["backbone"] or "?"),
+        options,
         seed,
         entry["state"],
         f"{entry['done']}/{entry['tasks'] or '?'}",

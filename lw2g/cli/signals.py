@@ -13,7 +13,7 @@ from typing import Any
 
 from lw2g.errors import as_word
 
-__all__ = ["telling_of_exits", "unwinding"]
+__all__ = ["saying_what_is_left", "telling_of_exits", "unwinding"]
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 
@@ -56,6 +56,26 @@ def unwinding() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def saying_what_is_left(new: Path | None = None, old: Path | None = None) -> Iterator[None]:
+    """Let a Ctrl-C within the block say what a command leaves that names what it writes when it is whole.
+
+    Args:
+        new: What the command writes; None for one that writes nothing.
+        old: The model that it reads and leaves alone; None where there is none to worry about.
+    """
+    was_there = new is not None and new.exists()
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if not was_there:  # else whoever named it was refused, or is just replacing it
+            written = new is not None and new.exists()
+            stop.add_note(f"{new} was written, whole" if written else "nothing was written")
+        if old is not None:
+            stop.add_note(f"{old} is as it was")
+        raise
 
 
 def _end_by(number: int) -> None:

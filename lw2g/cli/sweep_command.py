@@ -251,14 +251,19 @@ def _watching() -> Iterator[Callable[[Sequence[Status]], None]]:
     if not out.is_terminal:
         yield StatusLines()
         return
+    from rich.console import Group
     from rich.live import Live
 
+    def show(statuses: Sequence[Status]) -> None:
+        # of many cells not all fit, and the counts are of all
+        live.update(Group(_table(fitting(statuses, out.height)), _counts(statuses)), refresh=True)
+
     with Live(console=out, auto_refresh=False) as live:
-        yield lambda statuses: live.update(_table(fitting(statuses, out.height)), refresh=True)
+        yield show
 
 
 class StatusLines:
-    """Prints a line whenever a cell starts, finishes a task, or ends."""
+    """Prints a line whenever a cell starts, finishes a task, or ends; then with how many cells have ended."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[str, int]] = {}
@@ -278,6 +283,8 @@ class StatusLines:
                 row = dict(zip(_COLUMNS, _row(status), strict=True))
                 details = [words.format(row[name]) for name, words in _ON_A_LINE.items() if row[name] != "-"]
                 line = ", ".join([f"{status.cell.label}: {status.state}", *details])
+                if status.state in ("finished", "failed") and len(statuses) > 1:
+                    line += f" ({_counts(statuses)})"
                 click.echo(printable(line), err=True)
 
 

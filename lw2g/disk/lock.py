@@ -25,7 +25,7 @@ import attrs
 from lw2g.config.directory import LOCK
 from lw2g.errors import DataError
 
-__all__ = ["BusyError", "Writer", "holder_of", "locked", "one_writer", "writer_of"]
+__all__ = ["BusyError", "Writer", "held_here", "holder_of", "locked", "one_writer", "writer_of"]
 
 _TRIES = 25
 _PAUSE = 0.02
@@ -110,7 +110,7 @@ def locked(path: Path) -> Iterator[Writer | None]:
         if handle in _held:  # not in a process that was forked within the block
             if _is_at(handle, path):
                 path.unlink()
-            _held.remove(handle)
+            del _held[handle]
             os.close(handle)
 
 
@@ -131,7 +131,13 @@ def holder_of(path: Path) -> Writer | None:
     return None
 
 
-_held: set[int] = set()
+_held: dict[int, Path] = {}
+"""The files that this process holds, by handle."""
+
+
+def held_here() -> list[Path]:
+    """Return the files of the locks that this process holds, whichever thread took them."""
+    return [path for handle, path in list(_held.items()) if _is_at(handle, path)]
 
 
 def _forget() -> None:
@@ -162,7 +168,7 @@ def _locked(path: Path) -> int:
             time.sleep(_PAUSE)
             continue
         if _is_at(handle, path):
-            _held.add(handle)
+            _held[handle] = path
             return handle
         os.close(handle)  # its owner removed it in the meantime: lock the new one
     raise BusyError(str(owner))

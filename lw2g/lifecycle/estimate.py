@@ -56,6 +56,7 @@ class Estimate:
         images: Training and test images of the stream.
         device: Where it was measured.
         runs: Number of runs, one after the other, that time and disk cover.
+        trained: How many tasks, from the first on, train; None: all.
     """
 
     seconds: float
@@ -66,6 +67,7 @@ class Estimate:
     images: tuple[int, int]
     device: str
     runs: int = 1
+    trained: int | None = None
 
     def times(self, runs: int) -> Estimate:
         """Return the cost of several runs that differ only in seed."""
@@ -204,6 +206,7 @@ def _continued(
         tasks=len(tasks),
         images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
         device=run.engine.device_name or str(run.engine.device),
+        trained=run.baseline.trained_tasks,
     )
 
 

@@ -16,14 +16,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from lw2g.config.directory import UNFINISHED, require_outside
-from lw2g.disk.lock import BusyError, locked
+from lw2g.disk.lock import BusyError, held_here, holder_of, locked
 from lw2g.disk.sealed import sync, write_atomically
 from lw2g.errors import ConfigError, DataError
 
-__all__ = ["free_folder", "part_of", "require_free", "reserved", "write_folder"]
+__all__ = [
+    "free_folder",
+    "is_left_behind",
+    "leave_unmade",
+    "part_of",
+    "require_free",
+    "reserved",
+    "write_folder",
+]
 
 _PART = re.compile(rf"\.(?P<name>.+)\.[0-9a-f]{{16}}{re.escape(UNFINISHED)}")
 _LOCK = ".lw2g-lock"
+_LOCK_NAME = re.compile(rf"\..+{re.escape(_LOCK)}")
 
 
 def require_free(out: Path) -> None:
@@ -80,6 +89,30 @@ def reserved(
             out = _keep_next(stack, Path("model") if model is None else model)
         _remove_leftovers(out)
         yield out
+
+
+def leave_unmade(folder: Path) -> None:
+    """Remove what this process makes in a folder, and its locks, though threads may not be done with it.
+
+    For a process that ends at once, and a folder in which no other one makes anything.
+    """
+    locks = [lock for lock in held_here() if lock.parent == folder and _LOCK_NAME.fullmatch(lock.name)]
+    if not locks:
+        return
+    for part in folder.glob(f".*{UNFINISHED}"):
+        shutil.rmtree(part, ignore_errors=True)
+    for lock in locks:
+        lock.unlink(missing_ok=True)
+
+
+def is_left_behind(folder: Path) -> bool:
+    """Whether a folder holds only what a killed process has left, which was making the first thing in it."""
+    entries = [] if folder.is_symlink() or not folder.is_dir() else list(folder.iterdir())
+    locks = [entry for entry in entries if _LOCK_NAME.fullmatch(entry.name)]
+    parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
+    if not locks or len(locks) + len(parts) < len(entries):
+        return False
+    return all(holder_of(lock) is None for lock in locks)
 
 
 def part_of(out: Path) -> Path:

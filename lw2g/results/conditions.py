@@ -29,7 +29,7 @@ __all__ = [
 
 
 def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return the user's title of the data, the names of the folders, or the benchmark's usual name."""
+    """Return the user's title of the data, the benchmark's usual name, or that and the folders'."""
     name = str(run.options["benchmark.name"])
     known = _benchmark_of(run, catalogue)
     if known is None:
@@ -39,7 +39,11 @@ def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
     title = _title_of(run, known)
     if known.vectors:
         return f"{name} of {title or _names_of_files(run, known)}"
-    return title or " + ".join(Path(place).resolve().name for place in _places(run, known)) or name
+    if title:
+        return title
+    # a folder's name alone, such as "0", does not say that it is one
+    folders = " + ".join(Path(place).resolve().name for place in _places(run, known))
+    return f"{name} {folders}".strip()
 
 
 def data_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[ReportedRun], str]:

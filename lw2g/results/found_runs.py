@@ -18,6 +18,7 @@ from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.disk.contents import Goal, read_record, read_sealed
 from lw2g.disk.lock import Writer, writer_of
 from lw2g.errors import ConfigError, DataError, no_folder
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.tracker import Stepped
 
 if TYPE_CHECKING:
@@ -223,6 +224,8 @@ def _config(directory: Path) -> dict[str, Any]:
 def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[ReportedRun]:
     """Yield each run in and below directories once, sorted by name; skip hidden folders.
 
+    A note says which folders this user may not read.
+
     Args:
         places: The directories.
         damaged: Whether to yield damaged runs instead of raising.
@@ -231,10 +234,11 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
         DataError: A directory is missing, or a run is damaged and ``damaged`` is False.
     """
     seen: set[Path] = set()
+    closed: list[str] = []
     for place in places:
         if not place.is_dir():
             raise DataError(no_folder(place), "give a run's directory, or one with runs below it")
-        for folder, below, files in os.walk(place):
+        for folder, below, files in os.walk(place, onerror=lambda error: closed.append(error.filename)):
             below[:] = sorted(name for name in below if not name.startswith("."))
             if CONFIG not in files and RECORD not in files:
                 continue
@@ -248,6 +252,12 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
                 if not damaged:
                     raise
                 run = ReportedRun(path=path, state="damaged", problem=str(error))
+            except PermissionError:  # its files can be listed, and none of them opened
+                closed.append(folder)
+                continue
             if run is not None:
                 seen.add(path.resolve())
                 yield run
+    if closed:
+        which = repr(closed[0]) if len(closed) == 1 else f"{len(closed)} folders, first {closed[0]!r}"
+        tell_note(f"no permission to read {which}; runs there are not among these")

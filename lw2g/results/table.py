@@ -112,7 +112,7 @@ class Table:
     """Comparable rows on one benchmark.
 
     Attributes:
-        benchmark: The name of its data: the user's title or folders, or the benchmark's usual name.
+        benchmark: The name of its data: the user's title, or the benchmark's usual name, with own folders.
         title: That name and the size of tasks; unique in a report.
         conditions: What all runs share: backbone, protocol, split, and the fingerprints of the data.
         rows: The rows, in the order of their first runs.

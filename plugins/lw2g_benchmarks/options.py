@@ -188,7 +188,7 @@ class FolderConfig(OrderOptions, TransformOptions):
     min_side: int = option(0, "boxes: leave those out that have a side of fewer pixels", validator=ge(0))
     square: bool = option(True, "boxes: whether the shorter side of each is made as long as the longer one")
     title: str | None = option(
-        None, "name of the data in reports; default: the names of the root folders", role="title"
+        None, "name of the data in reports; default: folder and the names of the root folders", role="title"
     )
     increment: int = option(10, "new classes per task", validator=ge(1))
     uneven: bool = option(False, "allow a smaller last task")

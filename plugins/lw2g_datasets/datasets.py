@@ -127,7 +127,7 @@ def get_data(
         source: An archive to unpack, or a folder to copy, instead.
         revision: The commit of a hub data set without a confirmed one.
         progress: Receives a step's name, how much of it is done, and its total.
-        say: Receives the terms, and notes such as a failed route.
+        say: Receives the terms, known flaws, and notes such as a failed route.
 
     Returns:
         The folder of the data set.
@@ -144,6 +144,8 @@ def get_data(
     say(f"{wanted.title}: {wanted.terms}; {wanted.page}")
     if wanted.rehosting_forbidden:
         say("its terms forbid redistribution")
+    if wanted.flaws:
+        say(f"known flaws: {wanted.flaws}")
     obtain(wanted, place, progress, say, source=source, revision=revision)
     return place / str(wanted.folder)
 

@@ -10,6 +10,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
+from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import as_word
 from lw2g.runtime.console import console, printable, table
@@ -44,5 +45,6 @@ def push(model: Path, repo: str, as_json: bool, **options: Any) -> None:
 @click.argument("out", metavar="MODEL", type=AnyPath(path_type=Path))
 def pull(address: str, out: Path) -> None:
     """Print where the model is now."""
-    place = hub_models.pull(address, out)
+    with saying_what_is_left(out):
+        place = hub_models.pull(address, out)
     click.echo(printable(f"{place}: copied; lw2g show {as_word(place)} says what it knows"))

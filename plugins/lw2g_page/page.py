@@ -35,7 +35,7 @@ from lw2g_page.gallery import (
 )
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
-from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of
+from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
 from lw2g_page.repeating import command_of
 from lw2g_page.result_lines import Results, results_of
 from lw2g_page.thumbnails import Allowance, Thumbnails
@@ -65,17 +65,23 @@ class _Tile:
     meaning: str
 
 
+_KINDS = {"classes": "Class-incremental", "domains": "Domain-incremental"}
+"""The kinds of learning that have a name, by what the tasks of a stream bring; others are continual."""
+
+
 @attrs.frozen(kw_only=True)
 class _Section:
     """A table of the page.
 
     Attributes:
         benchmark: The name of the data.
+        kind: What kind of learning its stream asks for, in the field's words.
         title: That name and the size of tasks.
         question: What the table answers.
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
+        shown: What figures show of each row: one run, or a mean and its spread.
         published: Whether there are published values.
         reference: The short name of the row that differences refer to; empty without one.
         remarks: The remarks on the table that matter most.
@@ -90,11 +96,13 @@ class _Section:
     """
 
     benchmark: str
+    kind: str
     title: str
     question: str
     answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
+    shown: str
     published: bool
     reference: str
     remarks: Sequence[str]
@@ -234,11 +242,13 @@ def _section(
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     return _Section(
         benchmark=table.benchmark,
+        kind=_kind_of(table),
         title=table.title,
         question=question_of(table, reference, names, named=against is not None),
         answer=answer_of(table, reference, names),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
+        shown=shown_of(table),
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else names[reference.label],
         # no row to differ from: the page explains differences where they stand
@@ -252,6 +262,12 @@ def _section(
         confused=confused,
         examined="" if best is None else best.label,
     )
+
+
+def _kind_of(table: Table) -> str:
+    """Return what kind of learning the stream of a table asks for."""
+    streams = {run.options.get("benchmark.stream", "classes") for row in table.rows for run in row.runs}
+    return _KINDS.get(" ".join(streams), "Continual")
 
 
 def _opened(table: Table) -> tuple[list[Inside], Inside | None]:

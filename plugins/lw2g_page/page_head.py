@@ -12,7 +12,7 @@ from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
 
-__all__ = ["SECTIONS_ABOVE", "Answer", "answer_of", "conditions_above", "question_of"]
+__all__ = ["SECTIONS_ABOVE", "Answer", "answer_of", "conditions_above", "question_of", "shown_of"]
 
 SECTIONS_ABOVE: Mapping[str, str] = {"benchmark": "Images", "backbone": "Backbone", "run": "Runs"}
 """The sections whose options stand in the head where all rows share them, and what they are called there."""
@@ -131,6 +131,21 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
         told["Runs"] = [*_draws(runs), *told["Runs"]]
     order = ("Data", "Images", "Backbone", "Protocol", "Split", "Runs")
     return [(word, ", ".join(told[word])) for word in order if told[word]]
+
+
+def shown_of(table: Table) -> str:
+    """Return what figures show of each row: its one run, or the mean of its runs and what their spread is."""
+    runs = [run for row in table.rows for run in row.runs]
+    counts = {len(row.runs) for row in table.rows}
+    if not counts:
+        return ""
+    _, *draws = _draws(runs)
+    if counts == {1}:
+        each = " of each row" if len(table.rows) > 1 else ""
+        return f"Shown is one run{each}, no mean ({'; '.join(draws)})."
+    low, high = min(counts), max(counts)
+    many = f"{high} runs" if low == high else f"{low} to {high} runs"
+    return f"Shown is each row's mean of {many} ({'; '.join(draws)}); a band is one standard deviation."
 
 
 def _size(runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from lw2g.errors import counted
 from lw2g.results.cells import Cell, mean_cells, omits_equal
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.table import Row, Table
@@ -161,7 +162,7 @@ def _without_equal(lines: Sequence[Sequence[ResultCell]]) -> tuple[list[list[Res
         contents = {(str(line[place].content), line[place].below) for line in lines}
         if len(contents) == 1 and cell.title != _STAYS and not cell.below:
             equal.add(place)
-            told.append(f"{cell.content} run each" if cell.title == "n" else f"{cell.title} {cell.content}")
+            told.append(_in_words(cell))
     kept = [[cell for place, cell in enumerate(line) if place not in equal] for line in lines]
     return kept, told
 
@@ -200,6 +201,14 @@ def _with_differences(
                 interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
     return made
+
+
+def _in_words(cell: ResultCell) -> str:
+    """Return what a column says that is the same in all rows: its name, its number and its unit."""
+    if cell.title == "n":
+        return f"{counted(int(str(cell.content)), 'run')} each"
+    name, _, unit = cell.title.rpartition(" ")
+    return f"{name} {cell.content} {unit}" if name and unit in _UNITS else f"{cell.title} {cell.content}"
 
 
 def _with_its_unit(title: str) -> str:

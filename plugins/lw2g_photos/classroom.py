@@ -20,6 +20,7 @@ from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
+from lw2g.model.places import is_left_behind, leave_unmade
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
@@ -275,7 +276,10 @@ class Classroom:
         return answer | {"name": upload.name, "path": upload.name, "why": why}
 
     def close(self) -> None:
-        """Wait until the step that is being made has ended, begin none any more, and remove what was sent."""
+        """Wait until the step that is being made has ended, begin none any more, and remove what was sent.
+
+        Whoever does not wait for the step leaves nothing of it behind.
+        """
         with self._writing:
             self._closed = True
         doing = self._doing
@@ -284,7 +288,11 @@ class Classroom:
         try:
             self._step.acquire()
             self._forward.acquire()
-        finally:  # whoever does not wait leaves no photo behind, either
+        except BaseException:  # Ctrl-C once more, or another signal that ends the process
+            leave_unmade(self._session)
+            self._leave_session()
+            raise
+        finally:
             self._received.cleanup()
 
     @contextmanager
@@ -307,12 +315,16 @@ class Classroom:
         try:
             yield self._session / str(self._steps + 1)
         except BaseException:
-            if not self._has_session:
-                with suppress(OSError):
-                    self._session.rmdir()
+            self._leave_session()
             raise
         self._has_session = True
         self._steps += 1
+
+    def _leave_session(self) -> None:
+        """Remove the session's folder if no step lies in it."""
+        if not self._has_session:
+            with suppress(OSError):  # not made yet, or not empty
+                self._session.rmdir()
 
     def _save(self, content: Content, path: Path, size: int) -> None:
         """Write the next bytes that are sent into a file.
@@ -376,13 +388,18 @@ def _session_of(model: Path) -> Path:
 
 
 def _made(folder: Path) -> Path:
-    """Make a folder, or the first free one with a number after its name, and return it."""
+    """Make a folder, or the first free one with a number after its name, and return it.
+
+    One in which a killed process was making its first step is free.
+    """
     made = folder
     number = 1
     while True:
         try:
             made.mkdir()
         except FileExistsError:
+            if is_left_behind(made):
+                return made
             number += 1
             made = folder.with_name(f"{folder.name}-{number}")
         else:

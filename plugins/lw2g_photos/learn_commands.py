@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import click
 from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
+from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
+from lw2g.model.places import free_folder
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, step_lines
@@ -42,7 +45,8 @@ _JSON = json_option("Print the report as JSON.")
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
-    model, report = photographs.start(folder, out, settings=settings, **options)
+    with saying_what_is_left(out):
+        model, report = photographs.start(folder, out, settings=settings, **options)
     # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
@@ -66,7 +70,8 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
-    _, report = photographs.learn(model, folder, **options)
+    with _saying_what_is_left(model, options["out"]):
+        _, report = photographs.learn(model, folder, **options)
     _print(report, as_json=as_json, has_old_classes=True)
 
 
@@ -81,7 +86,8 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     """Print what was forgotten, and what of it may remain."""
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
-    _, report = photographs.unlearn(model, name, **options)
+    with _saying_what_is_left(model, options["out"]):
+        _, report = photographs.unlearn(model, name, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
@@ -95,6 +101,11 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
         note(f"not taken back: {words}")
     if report["forgotten"]:
         note(f"{model} stays as it is, and still knows it: remove that folder if nobody is to")
+
+
+def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:
+    """Let a Ctrl-C within the block say that the model is as it was, and whether the next is there."""
+    return saying_what_is_left(free_folder(model) if out is None else out, model)
 
 
 def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:

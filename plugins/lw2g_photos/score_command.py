@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option
+from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
@@ -34,7 +35,8 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
     typed = click.get_current_context().get_parameter_source("reject")
     if options["strangers"] is None and typed is ParameterSource.COMMANDLINE:
         raise click.UsageError("--reject is for --strangers; give these, too")
-    scored = photographs.test(model, folder, **options)
+    with saying_what_is_left():
+        scored = photographs.test(model, folder, **options)
     if as_json:
         click.echo(json.dumps(scored, indent=1))
         return

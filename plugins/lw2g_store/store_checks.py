@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lw2g.disk.sealed import sha256_of
-from lw2g.errors import Lw2gError, counted
+from lw2g.errors import DataError, Lw2gError, counted, shown
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verdicts import Verdict
 from lw2g_store.badges import read_badges
@@ -24,6 +25,9 @@ from lw2g_store.packs import FILES, PREDICTED, Pack, examine
 
 __all__ = ["check_store"]
 
+_CHANGE = re.compile(r"[A-Z][0-9]{0,3}\t.+")
+"""A line of ``git diff --name-status``: what was done, how alike two names of a file are, and its name."""
+
 
 def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None = None) -> list[Verdict]:
     """Check a store, or a change of it.
@@ -38,7 +42,7 @@ def check_store(store: Path, catalogue: Catalogue, changed: Iterable[str] | None
         the results of badges.
 
     Raises:
-        DataError: There is no store.
+        DataError: There is no store, or a line is none of a change.
     """
     require_store(store)
     stored = list(packs_in(store))
@@ -61,7 +65,16 @@ def _path_rule(store: Path, changed: list[str]) -> tuple[list[Verdict], list[str
     """Return what breaks the rule that a change adds the files of one run alone; and that run's folder.
 
     A proposal of a run must not touch what it is checked by: tools, protocols, other runs.
+
+    Raises:
+        DataError: A line is none of a change.
     """
+    for number, line in enumerate(changed, start=1):
+        if _CHANGE.fullmatch(line.rstrip("\n")) is None:
+            raise DataError(
+                f"changed: line {number}, {shown(line)}, is no change of a file",
+                "write the list by: git diff --no-renames --name-status BASE HEAD",
+            )
     folders: set[str] = set()
     for line in changed:
         status, _, name = line.rstrip("\n").partition("\t")

@@ -230,7 +230,7 @@ def check_store(directory: str | Path, *, changed: Sequence[str] | None = None) 
             line by line; None for the whole store.
 
     Raises:
-        DataError: There is no store.
+        DataError: There is no store, or ``changed`` is no such output.
     """
     from lw2g_store.store_checks import check_store as check
 

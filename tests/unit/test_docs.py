@@ -125,7 +125,7 @@ def test_every_page_names_what_it_rests_on() -> None:
 def test_the_pictures_are_what_their_script_draws() -> None:
     """Changed by hand, a picture would be lost when it is drawn again: run scripts/draw_concepts.py."""
     script = runpy.run_path(str(SCRIPTS / "draw_concepts.py"))
-    drawn = {f"{name}.svg": script["picture"](name) for name in script["PICTURES"]}
+    drawn = script["forms"]()
     there = {path.name: path.read_text(encoding="utf-8") for path in (DOCS / "pictures").glob("*.svg")}
     assert there == drawn
 

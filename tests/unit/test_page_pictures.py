@@ -19,6 +19,8 @@ PICTURES = sorted(
     for folder in ("docs", "docs/pictures", "experiments/growth", "experiments/map")
     for path in (ROOT / folder).glob("*.svg")
 )
+COLUMN, SMALLEST = 358, 9.0
+"""The width of a page's text on a telephone, and its smallest letters, in pixels."""
 LETTER = 0.52
 """The width of a letter over its height, of common fonts, on average over a word."""
 
@@ -79,6 +81,29 @@ def test_words_of_a_picture_do_not_overlap_and_are_not_cut_off(name: str) -> Non
     assert over == []
 
 
+@pytest.mark.parametrize("name", PICTURES)
+def test_letters_of_a_picture_can_be_read_on_a_telephone(name: str) -> None:
+    """Its narrow form, or it itself where it has none, has no letter below the smallest in a column."""
+    path = ROOT / name
+    narrow = path.with_name(f"{path.stem}-narrow.svg")
+    svg = (narrow if narrow.exists() else path).read_text(encoding="utf-8")
+    wide = float(ElementTree.fromstring(svg).get("viewBox", "").split()[2])
+    sizes = {float(size) for size in re.findall(r'font-size="([\d.]+)(?:px)?"', svg)}
+    assert min(sizes) * min(1.0, COLUMN / wide) >= SMALLEST
+
+
+def test_a_page_shows_a_picture_in_every_form_that_it_has() -> None:
+    """One of the colours of a scheme or of a width has a source for each of its forms beside it."""
+    for page in sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/howto/*.md")]):
+        text = page.read_text(encoding="utf-8")
+        for shown in re.findall(r"\]\((\S+\.(?:svg|png))\)|src=\"(\S+)\"", text):
+            path = page.parent / "".join(shown)
+            stem = path.stem.removesuffix("-light")
+            forms = {one.name for one in path.parent.glob(f"{stem}*{path.suffix}")}
+            named = {Path(one).name for one in re.findall(r"[\w./-]+\.(?:svg|png)", text)}
+            assert forms - named == set(), page.name
+
+
 def luminance(colour: str) -> float:
     """Return the relative luminance of a colour (WCAG 2)."""
     parts = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
@@ -103,6 +128,11 @@ def test_colours_of_pictures_are_seen_in_light_and_in_dark(monkeypatch: pytest.M
         marks = [own[scheme] for own in (*streams["COLOURS"], streams["GREY"])]
         assert [colour for colour in marks if contrast(colour, ground) < 3] == []
         assert len(set(marks)) == len(marks)
+    concepts = runpy.run_path(str(ROOT / "scripts" / "draw_concepts.py"))["STYLE"]
+    for scheme in concepts.split("@media"):
+        fill = dict(re.findall(r"\.(\w+)\{fill:(#\w{6})", scheme))
+        dim = [name for name in "abcd" if contrast(fill[name], fill["card"]) < 4.5]
+        assert dim == [name for name in "abcd" if contrast(fill[name], fill["on"]) < 4.5] == []
     drawn = (ROOT / "docs" / "leaderboard.svg").read_text(encoding="utf-8")
     _, drawn = drawn.split("Colour: method")
     methods = re.findall(r'class="(c\d+)"', drawn)
@@ -114,3 +144,33 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+@pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))
+def test_a_picture_with_a_dark_twin_is_shown_with_it(light: str) -> None:
+    """Readers in the dark scheme see the dark one, in a checkout and on the site, under the same words."""
+    dark = light.replace("-light.", "-dark.")
+    assert list((ROOT / "docs").rglob(dark))
+    shown_on = []
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if "_build" not in page.parts and (light in text or dark in text):
+            shown_on.append(page)
+            assert (
+                text.count(light)
+                == text.count(dark)
+                == len(re.findall(rf"/{dark}(?:\">|\n:class: only-dark)", text))
+            )
+    assert shown_on
+
+
+def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
+    """What a checkout shows by the system's scheme becomes two pictures, each for one scheme."""
+    for_the_site = runpy.run_path(str(ROOT / "scripts" / "site_pictures.py"))["for_the_site"]
+    on_site = for_the_site((ROOT / "docs" / "howto" / "learn.md").read_text(encoding="utf-8"))
+    assert "<picture>" not in on_site
+    for scheme in ("light", "dark"):
+        assert (
+            f"```{{image}} ../pictures/teach-{scheme}.png\n:class: only-{scheme}\n:alt: A model has"
+            in on_site
+        )

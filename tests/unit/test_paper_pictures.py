@@ -72,6 +72,6 @@ def test_pictures_of_vega_have_colours_for_both_schemes_and_room_for_wide_letter
     drawn = '<rect width="9" height="200"/></svg>'
     svg = f'<svg width="500" height="200" viewBox="0 0 500 200"><rect width="500" height="200"/>{drawn}'
     made = readable(svg)
-    assert made.startswith('<svg width="540" height="200" viewBox="0 0 540 200"><style>@media (prefers-color')
+    assert made.startswith('<svg width="600" viewBox="0 0 540 200"><style>@media (prefers-color')
     assert made.endswith(f'</style><rect width="540" height="200"/>{drawn}')
     assert "text { fill: #c9d1d9 }" in made

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from lw2g.cli.main import main
+from lw2g.cli.printed_estimate import tell_cost
+from lw2g.lifecycle.estimate import Estimate
 
 DRY = [
     "run",
@@ -45,8 +48,33 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
     assert told.exit_code == 0, told.output
     what = "1 task, 723 training and 178 test images, on .+"
     cost = r"time \d+:\d\d:\d\d, memory .+iB, disk .+iB"
-    trust = r"\(measured by a few steps of the first two tasks; accurate to about 50 %\)"
+    trust = r"\(measured on some images of the first task; accurate to about 50 %\)"
     assert re.fullmatch(f"{what}: {cost} {trust}\n", told.stdout), told.stdout
+
+
+@pytest.mark.parametrize(
+    ("tasks", "trained", "measured"),
+    [
+        (1, 1, "the first task"),
+        (5, 1, "the first two tasks, of which the first trains"),
+        (5, 2, "the first two tasks"),
+        (5, None, "the first two tasks"),
+    ],
+)
+def test_a_dry_run_says_which_tasks_it_has_measured(capsys, tasks, trained, measured):
+    """Of one task no second one, and where the first task alone trains, that it does."""
+    cost = Estimate(
+        seconds=10,
+        memory=1,
+        device_memory=None,
+        disk=1,
+        tasks=tasks,
+        images=(9, 4),
+        device="cpu",
+        trained=trained,
+    )
+    tell_cost(SimpleNamespace(cost=lambda **_: (cost, [])), tasks=None, runs=1, as_json=False)
+    assert f"(measured on some images of {measured}; accurate" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -11,7 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import locked, one_writer
@@ -149,6 +152,69 @@ def test_a_long_table_shows_what_runs(busy, shown):
     statuses = [SimpleNamespace(state="running" if place == busy else "waiting") for place in range(40)]
     begin, end = shown
     assert fitting(statuses, 20) == statuses[begin:end]
+
+
+def _status(label, state, **of_the_run):
+    """Return the status of a cell; with its run as far as the run has come."""
+    run = None
+    if of_the_run:
+        told = {"remaining": None, "progress": {}, "tasks": 5, "faa": None} | of_the_run
+        run = SimpleNamespace(**told, metric=lambda name: told[name])
+    return SimpleNamespace(
+        cell=Cell(settings={"label": label}, label=label), state=state, run=run, writer=None
+    )
+
+
+COURSE = [
+    [_status("a", "waiting"), _status("b", "waiting"), _status("c", "waiting")],
+    [
+        _status("a", "running", done=0, remaining=3725.2),
+        _status("b", "running", done=0),
+        _status("c", "waiting"),
+    ],
+    [
+        _status("a", "running", done=0, remaining=9.0),
+        _status("b", "running", done=0),
+        _status("c", "waiting"),
+    ],
+    [
+        _status("a", "running", done=1, remaining=65.0, faa=90.0),
+        _status("b", "failed", done=0),
+        _status("c", "waiting"),
+    ],
+    [
+        _status("a", "finished", done=5, faa=87.87),
+        _status("b", "failed", done=0),
+        _status("c", "running", done=0),
+    ],
+]
+
+
+def test_a_running_sweep_says_what_has_ended_and_what_is_left(capsys):
+    """A line for each cell that starts, ends or has finished a task; nothing for the seconds in between."""
+    with sweep_command._watching() as watch:
+        for statuses in COURSE:
+            watch(statuses)
+    assert capsys.readouterr().err.splitlines() == [
+        "a: running, task 0/5, about 1:02:05 left",
+        "b: running, task 0/5",
+        "a: running, task 1/5, FAA 90.00, about 0:01:05 left",
+        "b: failed, task 0/5 (3 cells: 1 running, 1 failed, 1 waiting)",
+        "a: finished, task 5/5, FAA 87.87 (3 cells: 1 finished, 1 failed, 1 running)",
+        "c: running, task 0/5",
+    ]
+
+
+def test_on_a_terminal_a_sweep_is_a_table_with_its_counts(monkeypatch):
+    """All cells while they fit; the counts are of all cells even where they do not."""
+    out = Console(file=io.StringIO(), force_terminal=True, width=90, height=9)
+    monkeypatch.setattr(sweep_command, "console", lambda **_: out)
+    with sweep_command._watching() as watch:
+        watch(COURSE[3])
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.file.getvalue())
+    assert re.search(r"a +running +1/5 +0:01:05 +90\.00 +- +- *\n", shown)
+    assert "b  " not in shown
+    assert "3 cells: 1 running, 1 failed, 1 waiting" in shown
 
 
 def test_failures_are_listed_and_tried_again(grid):

@@ -71,13 +71,16 @@ def test_get_and_check_agree_on_a_folder(run, tmp_path, monkeypatch):
 
 
 def test_get_tells_the_terms_first(run, tmp_path):
-    """Terms that forbid handing on are printed before anything is fetched."""
+    """Terms that forbid handing on, and known flaws, are printed before anything is fetched."""
     told = run("get", "omnibenchmark", "--root", tmp_path)
     assert told.exit_code == 2
     # older releases of click print an empty line before an error
-    terms, forbids, error = [line for line in told.stderr.splitlines() if line]
+    terms, forbids, flaws, error = [line for line in told.stderr.splitlines() if line]
     assert "CC BY-NC-ND 4.0" in terms
     assert forbids == "note: its terms forbid redistribution"
+    assert flaws.startswith("note: known flaws: a few classes hold duplicates")
+    photographs = run("get", "imagenette", "--root", tmp_path, "--from", tmp_path / "none")
+    assert "note: known flaws: backbones that were trained on ImageNet have seen these" in photographs.stderr
     assert "has no direct download; fetch the zip" in error
     assert "md5:f1c30808a707f9197c6c811ea52e5cbb" in error
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from lw2g.results.row_options import OptionColumns
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, answer_of, question_of
+from lw2g_page.page_head import Answer, answer_of, question_of, shown_of
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
@@ -91,6 +92,22 @@ def test_only_reports_are_written_over(write_full_run):
     assert (run.path / "record.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("streams", "kind"),
+    [
+        (["classes", None], "Class-incremental"),
+        (["domains"], "Domain-incremental"),
+        (["repetition"], "Continual"),
+        (["domains", "classes"], "Continual"),
+    ],
+)
+def test_a_page_says_what_kind_of_learning_it_is(streams, kind):
+    """Tasks that bring domains are no class-incremental learning; an older run has no option and classes."""
+    options = [{} if stream is None else {"benchmark.stream": stream} for stream in streams]
+    runs = [SimpleNamespace(options=of_run) for of_run in options]
+    assert page._kind_of(SimpleNamespace(rows=[SimpleNamespace(runs=runs)])) == kind
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     """The title is for readers who know no lw2g; the best is bold, and what differs per run is said once."""
@@ -99,6 +116,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert report(tmp_path, "--html", tmp_path / "out.html", "--columns", "faa").exit_code == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert "<title>Class-incremental learning on digits</title>" in text
+    assert ">Class-incremental learning on digits</h1>" in text
     asked = "What share of the test images does each of 2 configurations get right in the end"
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
     head = text[: text.index("<h2")]
@@ -154,6 +172,10 @@ def test_a_unit_stays_beside_its_quantity():
     assert result_lines._with_its_unit("evidence s") == "evidence\N{NO-BREAK SPACE}s"
     assert result_lines._with_its_unit("training mflop") == "training\N{NO-BREAK SPACE}mflop"
     assert result_lines._with_its_unit("chance PRA") == "chance PRA"
+    said = [
+        result_lines._in_words(ResultCell(*cell)) for cell in (("evidence s", "0"), ("n", "3"), ("FFM", "1"))
+    ]
+    assert said == ["evidence 0 s", "3 runs each", "FFM 1"]
 
 
 def test_published_values_share_the_cell_of_ours():
@@ -252,6 +274,22 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
         assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
+
+
+def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
+    """With its seeds and class orders, how many runs a mean is of, and what its band is."""
+    told = []
+    for name, policy, seed in (("a", "min", 0), ("b", "always", 0), ("c", "min", 1), ("d", "always", 1)):
+        write_full_run(name, policy=policy, overrides={"run.seed": seed})
+        (table,) = tables_of(list(find_runs([tmp_path])), installed)
+        told.append(shown_of(table))
+    drawn, band = "(seeds 0, 1; 1 class order)", "a band is one standard deviation."
+    assert told == [
+        "Shown is one run, no mean (seed 0; 1 class order).",
+        "Shown is one run of each row, no mean (seed 0; 1 class order).",
+        f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
+        f"Shown is each row's mean of 2 runs {drawn}; {band}",
+    ]
 
 
 def test_what_is_mixed_is_told_by_what_differs():

@@ -29,10 +29,12 @@ from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
+from lw2g.disk.lock import locked
 from lw2g.errors import DataError
 from lw2g.model.exported import read_export
+from lw2g.model.places import reserved
 from lw2g.registry.catalogue import load_catalogue
-from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload
+from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload, _made
 from lw2g_photos.server import Server
 
 NASTY = "<img src=x onerror=document.title='owned'>"
@@ -318,23 +320,32 @@ def test_an_upload_that_drips_keeps_nobody_waiting(path: str, server: Server) ->
     assert answers == [200, 400]  # nothing to undo, which is no conflict
 
 
-@pytest.mark.slow
-def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
-    """A service that is stopped in the middle of an upload removes what it has received."""
-    command = [sys.executable, "-m", "lw2g", "teach", str(first), "--device", "cpu"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+@contextmanager
+def teaching(model: Path, temporary: Path, sent: int | None = None, code: str = "") -> Iterator[Any]:
+    """Run the command after some code, send it bytes of a class, or all of it, and yield its process."""
+    script = f"import sys\nfrom lw2g.cli.main import main\n{code}\nmain(sys.argv[1:])"
+    command = [sys.executable, "-c", script, "teach", str(model), "--device", "cpu"]
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONUNBUFFERED": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         host, _, token = address.removeprefix("http://").partition("/?token=")
         body = pictures("cat")
         head = f"POST /learn?token={token} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
         with socket.create_connection(tuple(host.split(":"))) as connection:
-            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:-1])
-            while not [path for path in tmp_path.rglob("0004.png") if path.stat().st_size]:
-                assert process.poll() is None
-            process.send_signal(signal.SIGTERM)
-            assert process.wait() == -signal.SIGTERM
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body[:sent])
+            yield process
+
+
+@pytest.mark.slow
+def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
+    """A service that is stopped in the middle of an upload removes what it has received."""
+    with teaching(first, tmp_path, sent=-1) as process:
+        while not [path for path in tmp_path.rglob("0004.png") if path.stat().st_size]:
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
     assert [path.name for path in tmp_path.rglob("*.png")] == []
     assert [path.name for path in tmp_path.glob("lw2g-*")] == []
 
@@ -355,6 +366,40 @@ def test_who_does_not_wait_for_a_step_leaves_no_photo_behind(
             classroom.close()
     assert "learning from 6 images: the page ends when this is done" in caplog.text
     assert not received.exists()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_leaves_no_lock(first: Path, tmp_path: Path) -> None:
+    """While a step is being written its lock and its parts are there; then neither, and no empty session."""
+    shutil.copytree(first, tmp_path / "model")
+    session = tmp_path / "model-taught"
+    write_for_ever = (
+        "import time\nfrom lw2g.model import places\nplaces.write_atomically = lambda *_: time.sleep(300)"
+    )
+    with teaching(tmp_path / "model", tmp_path, code=write_for_ever) as process:
+        while not list(session.glob(".1.*.lw2g-part")):
+            assert process.poll() is None
+        assert (session / ".1.lw2g-lock").exists()
+        process.send_signal(signal.SIGINT)
+        assert "the page ends when this is done" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+    assert not session.exists()
+    assert [path.name for path in tmp_path.glob("lw2g-*")] == []
+
+
+def test_a_session_takes_over_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    """A folder with lock and parts of a first step, if nobody holds the lock or has files there."""
+    for name in ("dead", "alive", "used"):
+        folder = tmp_path / name
+        (folder / f".1.{'0' * 16}.lw2g-part").mkdir(parents=True)
+        (folder / ".1.lw2g-lock").write_text('{"pid": 1, "host": "gone", "since": "then"}')
+    (tmp_path / "used" / "notes.txt").touch()
+    with locked(tmp_path / "alive" / ".1.lw2g-lock"):
+        made = [_made(tmp_path / name).name for name in ("dead", "alive", "used")]
+    assert made == ["dead", "alive-2", "used-2"]
+    with reserved(tmp_path / "dead" / "1"):
+        assert [path.name for path in (tmp_path / "dead").iterdir()] == [".1.lw2g-lock"]
 
 
 def test_a_port_in_use_is_said_in_one_line(server: Server, first: Path) -> None:

@@ -274,6 +274,39 @@ def test_nothing_is_written_by_a_learner_that_dies(
     assert {path.name: path.read_bytes() for path in models["first"].iterdir()} == before
 
 
+def test_a_stopped_command_says_what_it_has_left(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before the new folder has its name, after it, and where nothing is ever written."""
+    first, new = models["first"], tmp_path / "new"
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+
+    def stop(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def stopped(*words: object) -> str:
+        done = command(*words, "--device", "cpu")
+        assert (done.exit_code, done.stdout) == (130, "")
+        return str(done.stderr).splitlines()[-1]
+
+    kept = f"error: interrupted; nothing was written; {first} is as it was"
+    with monkeypatch.context() as patched:
+        patched.setattr(places, "write_atomically", stop)
+        assert stopped("start", glyphs / "first", new) == "error: interrupted; nothing was written"
+        assert stopped("learn", first, glyphs / "cat", "--out", new) == kept
+        assert stopped("unlearn", first, "bee") == kept
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr("lw2g_photos.photographs._at_home", stop)
+        written = stopped("learn", first, glyphs / "cat", "--out", new)
+        assert written == f"error: interrupted; {new} was written, whole; {first} is as it was"
+    assert lw2g.load(new).classes == ("ant", "bee", "cat")
+    with monkeypatch.context() as patched:
+        patched.setattr("lw2g_photos.photographs._source", stop)
+        assert stopped("test", first, glyphs / "first") == "error: interrupted; nothing was written"
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+
+
 def picture(path: Path, seed: int, mode: str = "RGB") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 255, (20, 20, 3), dtype=np.uint8)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from click.testing import CliRunner
 import lw2g
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
-from lw2g.results import cells
+from lw2g.results import cells, found_runs
 from lw2g.results.columns import COLUMNS
 from lw2g.results.summaries import Difference
 
@@ -47,6 +49,37 @@ def test_a_list_of_runs_has_columns_for_what_differs(folder):
     assert head.split() == ["run", "policy", "seed", "state", "task", "FAA"]
     assert lines[-1].startswith("5 runs; all: baseline ")
     assert max(map(len, lines)) <= 80
+
+
+def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_run, tmp_path):
+    """Options that differ stand beside the baseline; no seed and no path; of one run nothing differs."""
+    write_run(70.0, **{"baseline.name": "ranpac", "run.seed": 1, "benchmark.root": "/here"})
+    write_run(71.0, **{"baseline.name": "ranpac", "baseline.epochs": 7, "benchmark.root": "/elsewhere"})
+    both = call("runs", str(tmp_path)).splitlines()
+    assert both[1].split() == ["run", "options", "seed", "state", "task", "FAA"]
+    assert [line.split()[1] for line in both if "run-" in line] == ["epochs=40", "epochs=7"]
+    one = call("runs", str(tmp_path), "--where", "seed=1").splitlines()
+    assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
+
+
+def test_folders_without_permission_are_named(write_run, tmp_path, monkeypatch):
+    """Whether a folder cannot be listed or what is in it cannot be opened; the others are listed."""
+    open_one, closed_one = write_run(80.0), write_run(81.0)
+    (tmp_path / "locked").mkdir()
+    scan, read = os.scandir, found_runs.read_run
+
+    def refuse(path, act):
+        is_closed = act is read and Path(path) == closed_one.path
+        if is_closed or Path(path).name == "locked":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return act(path)
+
+    # root, as whom tests may run, is refused nothing
+    monkeypatch.setattr(os, "scandir", lambda path=".": refuse(path, scan))
+    monkeypatch.setattr(found_runs, "read_run", lambda path: refuse(path, read))
+    done = CliRunner().invoke(main, ["runs", str(tmp_path), "--json"])
+    assert [Path(one["path"]) for one in json.loads(done.stdout)] == [open_one.path]
+    assert "no permission to read 2 folders, first " in done.stderr
 
 
 def _flip(path: Path) -> None:

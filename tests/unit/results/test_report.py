@@ -225,10 +225,10 @@ def test_own_data_are_named_and_never_mixed(write_run, installed):
     ]
     tables = tables_of([*moved, *others, *titled], installed)
     assert [(table.title, len(table.rows[0].runs), len(table.unfinished)) for table in tables] == [
-        ("birds, 2 classes, 1 a task, data 11111111", 2, 0),
-        ("birds, 2 classes, 1 a task, data 22222222", 1, 0),
-        ("birds, 2 classes, 1 a task, data 55555555", 1, 0),
-        ("birds, 2 classes, 1 a task, data 33333333", 1, 1),
+        ("folder birds, 2 classes, 1 a task, data 11111111", 2, 0),
+        ("folder birds, 2 classes, 1 a task, data 22222222", 1, 0),
+        ("folder birds, 2 classes, 1 a task, data 55555555", 1, 0),
+        ("folder birds, 2 classes, 1 a task, data 33333333", 1, 1),
         ("Bees, 2 classes, 1 a task", 2, 0),
     ]
 

@@ -350,7 +350,13 @@ def test_equal_predictions_are_told(store: Path, known: Catalogue) -> None:
             2,
             "is no text in UTF-8; write it as git does: git diff --name-status",
         ),
-        (b"\xff" * 9, 1, "is changed or removed"),
+        (b"\xff" * 9, 2, "changed: line 1, "),
+        (
+            b"A\truns/x\ndiff --git a/x b/x\n",
+            2,
+            "error: changed: line 2, 'diff --git a/x b/x', is no change of a file; write the list by: git "
+            "diff --no-renames --name-status BASE HEAD\n",
+        ),
     ],
 )
 def test_a_list_of_changes_may_hold_any_bytes(
