@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +39,7 @@ class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
     Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays
-    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in a list; one array ``[B, H, W, 3]`` or
+    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone, in a list or from a glob; one array ``[B, H, W, 3]`` or
     tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
@@ -140,7 +140,7 @@ class TrainedModel(nn.Module):
     def unlearn(
         self, name: str | None = None, *, out: str | Path | None = None, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
-        """Take the class ``name`` back, or the last step; return the new model and the report.
+        """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 
         The arguments, and ``options``, are those of :func:`lw2g.unlearn`; this model stays as it is.
 
@@ -254,12 +254,12 @@ class TrainedModel(nn.Module):
         require_transformed(pixels, self.backbone.image_size, self.backbone.fingerprint.mean)
         return pixels.float()
 
-    def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+    def forward(self, images: ImageLike | Iterable[ImageLike]) -> Tensor:
         """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
         listed, _ = self._listed(images)
         return self._answers(listed, tasks=False).logits
 
-    def answer(self, images: ImageLike | Sequence[ImageLike]) -> Answers:
+    def answer(self, images: ImageLike | Iterable[ImageLike]) -> Answers:
         """Return the model's answers for some images.
 
         Raises:
@@ -313,7 +313,7 @@ class TrainedModel(nn.Module):
     @torch.no_grad()
     def features(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         *,
         queries: bool = False,
         progress: Callable[[int], None] = lambda count: None,
@@ -354,7 +354,7 @@ class TrainedModel(nn.Module):
 
     def predict(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         top_k: int = 1,
         reject: float | None = None,
         *,
@@ -446,7 +446,7 @@ class TrainedModel(nn.Module):
             scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
+    def _listed(self, images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
         if self.backbone.takes_vectors:
             rows, ids = named_vectors(images, self.backbone.fingerprint)

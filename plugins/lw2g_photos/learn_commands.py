@@ -78,7 +78,7 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
 @click.command(help=help_of(photographs.unlearn))
 @_MODEL
 @click.argument("name", metavar="[CLASS]", required=False)
-@click.option("--last", is_flag=True, help="Take the last step of `lw2g learn` back.")
+@options_of(photographs.unlearn, "last")
 @option_of(photographs.unlearn, "out", metavar="MODEL2")
 @options_of(photographs.unlearn, "device", "weights")
 @_JSON
@@ -87,7 +87,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
     with _saying_what_is_left(model, options["out"]):
-        _, report = photographs.unlearn(model, name, **options)
+        _, report = photographs.unlearn(model, name, last=last, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return

@@ -185,6 +185,7 @@ def unlearn(
     model: str | Path,
     name: str | None = None,
     *,
+    last: bool = False,
     out: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
@@ -197,7 +198,8 @@ def unlearn(
 
     Args:
         model: The export, which is not changed.
-        name: The class; None for the last step.
+        name: The class; None with ``last``.
+        last: Whether to take the last step of ``lw2g learn`` back.
         out: The new folder; None for the next free MODEL-N.
         weights: The backbone's weights, if they have moved.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
@@ -208,9 +210,13 @@ def unlearn(
 
     Raises:
         DataError: There is no such class or step.
-        ConfigError: The head's sums do not tell the class from others.
+        ConfigError: There is neither a class nor ``last``, or both; or the head's sums do not tell the class
+            from others.
     """
     _require_place(model, "unlearn")
+    if (name is None) != last:
+        what = "a class and last" if last else "neither a class nor last"
+        raise ConfigError(f"unlearn: got {what}", "name a class, or give last=True for the last step")
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 

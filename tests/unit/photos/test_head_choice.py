@@ -117,7 +117,7 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
     gram = read_export(tmp_path / "more").tensors["baseline/closed_form.gram"]
     assert len(gram) == 1
-    lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
+    lw2g.unlearn(tmp_path / "more", last=True, out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
     learned = read_export(tmp_path / "back", whole=True).learned
     kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}

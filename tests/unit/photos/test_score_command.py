@@ -212,13 +212,15 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
     assert (tmp_path / "less" / "model.safetensors").read_bytes() == (
         folder / "model.safetensors"
     ).read_bytes()
-    back, report = grown.unlearn(out=tmp_path / "back")
+    back, report = grown.unlearn(last=True, out=tmp_path / "back")
     assert report["forgotten"] == ["green"]
     assert repr(back).splitlines()[1] == repr(less).splitlines()[1] == "  2 classes: blue, red"
     with pytest.raises(DataError, match="or give unknown classes as strangers=FOLDER"):
         back.test(tmp_path / "new")
     with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
         grown.unlearn("gren")
+    with pytest.raises(ConfigError, match="neither a class nor last; name a class, or give last=True for"):
+        grown.unlearn()
     with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
         lw2g.unlearn(opened, "red")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got -1"):

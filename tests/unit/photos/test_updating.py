@@ -152,7 +152,7 @@ def test_a_step_taken_back_leaves_the_bits_of_before(models: dict[str, Path], tm
         done = command("unlearn", models[now], "--last", "--out", tmp_path / now, "--device", "cpu")
         assert done.exit_code == 0, done.output
         assert same(tmp_path / now, models[before])
-        _, report = lw2g.unlearn(models[now], out=tmp_path / f"{now}-again", device="cpu")
+        _, report = lw2g.unlearn(models[now], last=True, out=tmp_path / f"{now}-again", device="cpu")
         assert report["classes"] == list(lw2g.load(models[before]).classes)
 
 
@@ -171,7 +171,7 @@ def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Pa
     again, report = lw2g.learn(tmp_path / "without", glyphs / "cat", out=tmp_path / "again", device="cpu")
     assert again.classes == (*NAMES, "cat")
     assert "a class of this name was forgotten" in " ".join(report["warnings"])
-    lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
+    lw2g.unlearn(tmp_path / "again", last=True, out=tmp_path / "undone", device="cpu")
     assert same(tmp_path / "undone", tmp_path / "without")
 
 
