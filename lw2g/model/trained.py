@@ -39,8 +39,8 @@ class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
     Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays
-    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone, in a list or from a glob; one array ``[B, H, W, 3]`` or
-    tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or several; one array ``[B, H, W, 3]`` or tensor
+    ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
 

@@ -305,7 +305,7 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
     assert entries[0]["top"] == entries[1]["top"] == entries[5]["top"]
     assert entries[6]["error"].startswith("'image 7': it is no image of the formats")
     assert [entry["name"] for entry in model.predict(tmp_path.glob("1.*"))] == ["1.png"]
-    see_through = torch.cat([pixels[0], pixels[0, :1]]).permute(1, 2, 0).numpy()  # RGBA
+    see_through = torch.cat([pixels[0], pixels[0][:1]]).permute(1, 2, 0).numpy()  # RGBA
     assert torch.equal(model.transform(see_through), model.transform(pixels[0]))
 
 

@@ -123,7 +123,7 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ),
         (
             (IMAGES, "cup"),
-            "folder: expected a list of labels but got 'cup'; give the class of each image, as in ['cup'] * 3",
+            "folder: expected a list of labels but got 'cup'; give the class of each image, as in ['cup'",
         ),
         (("dir", ["a", "b", "c"]), "folder: expected a list of images but got 'dir'; give paths, arrays"),
         (([], []), "folder: no image was given; give at least one of each class"),
