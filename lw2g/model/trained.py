@@ -39,8 +39,8 @@ class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
     Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays
-    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or several; one array ``[B, H, W, 3]`` or tensor
-    ``[B, 3, H, W]``; or a folder, whose image files are taken.
+    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or several; one array ``[B, H, W, 3]`` or
+    tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
 
@@ -418,12 +418,12 @@ class TrainedModel(nn.Module):
         """Return the scores of images set apart, ascending.
 
         Raises:
-            ConfigError: There are none.
+            ConfigError: There are none that tell.
         """
         known = self.calibration.get("known")
-        if known is None:
-            unsolved = self.parts.unsolved
-            raise no_scores(unsolved, has_covariance=not unsolved and self._gaussians() is not None)
+        if known is None or len(self.known) == 1:
+            why = self.parts.unsolved
+            raise no_scores(why, not why and self._gaussians() is not None, num_classes=len(self.known))
         return known
 
     def _gaussians(self) -> Gaussians | None:

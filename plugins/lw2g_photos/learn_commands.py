@@ -13,7 +13,14 @@ import click
 
 from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
+from lw2g.cli.shared_options import (
+    USUAL_REJECT,
+    FiniteRange,
+    box_options,
+    can_reject,
+    json_option,
+    settings_option,
+)
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
@@ -52,7 +59,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report, takes_vectors=model.backbone.takes_vectors)
+        _say_what_next(report, takes_vectors=model.backbone.takes_vectors, rejects=can_reject(model))
 
 
 @click.command(
@@ -119,19 +126,21 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         note(warning)
 
 
-def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool) -> None:
+def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool, rejects: bool) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
         report: Of what made it.
         takes_vectors: Whether it answers for stored features.
+        rejects: Whether it tells unknown images at the usual rate.
     """
     model = shlex.quote(as_typed(report["out"]))
     if takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
     else:
+        reject = f" --reject {USUAL_REJECT:g}" if rejects else ""
         lines = [
-            f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
+            f"next: lw2g predict {model} PHOTO{reject}, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
             f"more accuracy: {_more_accuracy(report)}",
         ]

@@ -194,6 +194,7 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     assert "head: lda (ridge on " in done.stdout
     assert "the smallest, for too few images tell them apart" in done.stdout
+    assert " PHOTO, lw2g test " in done.stdout  # it cannot reject, and no command that fails is advised
 
 
 def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: Path) -> None:

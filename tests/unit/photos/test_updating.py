@@ -235,12 +235,17 @@ def test_a_step_costs_the_same_seeds_whatever_came_before(
     assert asked[0] == asked[1] < 4
 
 
-def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
+def test_what_a_base_cannot_forget_it_says(
+    glyphs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
     shutil.copytree(glyphs / "test/cat", tmp_path / "new/cat")  # no images that the runs have learned
     for head in ("lda", "cosine", "mahalanobis"):
         lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
         lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
+    caplog.clear()
+    lw2g.export(tmp_path / "cosine", tmp_path / "plain")
+    assert "probabilities are uncalibrated; learnable calibrates them" in caplog.text
     name = lw2g.load(tmp_path / "cosine-model").classes[1]
     with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
         lw2g.unlearn(tmp_path / "lda-model", name)
@@ -375,7 +380,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class or --last"),
-        (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
+        (("learn", glyphs, glyphs / "cat"), "make one: lw2g start FOLDER MODEL, or of a run lw2g"),
         (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
         (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
         (("test", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
