@@ -81,6 +81,7 @@ def at_home(model: TrainedModel, folder: Path, source: str, given: Mapping[str, 
     elsewhere = {name: value for name, value in given.items() if name != "device"}
     model.home = Home(
         source=source,
+        folder=folder.absolute(),
         open=partial(load, folder.absolute(), **elsewhere),
         learn=partial(learn, place, **given),
         unlearn=partial(unlearn, place, **given),

@@ -132,9 +132,8 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: The model cannot learn, or as :func:`lw2g.learn`.
         """
-        step = self._at_home().learn
-        answer: tuple[TrainedModel, dict[str, Any]]
-        answer = step(folder, out=out, test=test, max_loss=max_loss, **options)
+        given = {"out": out, "test": test, "max_loss": max_loss, **options}
+        answer: tuple[TrainedModel, dict[str, Any]] = self._at_home().learn(folder, **given)
         return answer
 
     def unlearn(
@@ -160,8 +159,8 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: As :func:`lw2g.test`.
         """
-        ask = self._at_home().test
-        scored: dict[str, Any] = ask(self, folder, strangers=strangers, reject=reject, **options)
+        given = {"strangers": strangers, "reject": reject, **options}
+        scored: dict[str, Any] = self._at_home().test(self, folder, **given)
         return scored
 
     def _at_home(self) -> Home:
@@ -359,6 +358,7 @@ class TrainedModel(nn.Module):
         reject: float | None = None,
         *,
         partial: bool = False,
+        on_features: Callable[[Tensor], None] = lambda features: None,
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
@@ -376,6 +376,7 @@ class TrainedModel(nn.Module):
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
             partial: Whether to answer for the other images where some cannot be used. The entry of such has
                 ``error`` and no answer: None, and an empty ``top``.
+            on_features: Called with what the head was fed of the images that have an answer, ``[n, F]``.
 
         Raises:
             DataError: As :meth:`answer`; in part, where no image can be used.
@@ -392,9 +393,9 @@ class TrainedModel(nn.Module):
             examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
-        live = len(self.known)
+        on_features(answers.features)
         answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
-        rows = entries_of(answers, answered, self.classes, min(top_k, live))
+        rows = entries_of(answers, answered, self.classes, min(top_k, len(self.known)))
         if threshold is not None:
             reject_below(threshold, self._scores(answers.features), rows)
         for number, error in sorted((bad or {}).items()):

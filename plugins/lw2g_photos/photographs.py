@@ -264,12 +264,12 @@ def test(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); for each of
-        ``classes`` its name, number of images, ``recall`` in percent and ``taken_for``, the wrong answers
-        with their counts, most frequent first; whether probabilities are ``calibrated``, and their ``ece`` in
-        percent, None below 200 images. With ``strangers`` their number of ``images``, and in percent how many
-        of them are ``refused`` and how many of the known images (``known_refused``), at the rate ``reject``;
-        and ``taken_for``.
+        ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); how many of them the
+        model is known to have ``learned``, by the features that it keeps; for each of ``classes`` its name,
+        number of images, ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most
+        frequent first; whether probabilities are ``calibrated``, and their ``ece`` in percent, None below 200
+        images. With ``strangers`` their number of ``images``, and in percent how many of them are ``refused``
+        and how many of the known images (``known_refused``), at the rate ``reject``; and ``taken_for``.
 
     Raises:
         DataError: There is no such model, a folder's name is no class of it, a stranger's is one, or an image

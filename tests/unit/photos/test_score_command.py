@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -216,7 +217,12 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
     assert (scored["accuracy"], scored["classes"][0]["taken_for"]) == (75.0, [("blue", 1)])
     assert scored == lw2g.test(opened, tmp_path / "more") == lw2g.test(folder, tmp_path / "more")
     grown, _ = opened.learn(tmp_path / "new", out=tmp_path / "grown")
-    assert grown.test(tmp_path / "new")["accuracy"] == 100.0
+    assert scored["learned"] == 0
+    again = grown.test(tmp_path / "new")
+    assert (again["accuracy"], again["learned"]) == (100.0, 6)
+    shutil.copy(tmp_path / "new/green/0.png", tmp_path / "more" / "red")
+    done = CliRunner().invoke(main, ["test", str(tmp_path / "grown"), str(tmp_path / "more")])
+    assert "note: the model has learned 1 of these images: of new ones fewer may be right" in done.stderr
     less, report = grown.unlearn("green", out=tmp_path / "less")
     assert (report["forgotten"], report["classes"]) == (["green"], ["blue", "red"])
     assert (tmp_path / "less" / "model.safetensors").read_bytes() == (
