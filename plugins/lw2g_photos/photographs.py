@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
@@ -77,7 +77,8 @@ def start(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried.
+        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
+        ``training`` what training added on streams like these images (None where none is known).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
@@ -112,7 +113,7 @@ def start(
 
 @expands_paths
 def learn(
-    model: str | Path,
+    model: str | PathLike[str],
     folder: str | Path | Labelled,
     *,
     out: str | Path | None = None,
@@ -152,8 +153,20 @@ def learn(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The new model, and the report as ``lw2g learn --json`` prints it; with ``choice`` where the head was
-        chosen again, which has ``before`` if it was another.
+        The new model, and the report as ``lw2g learn --json`` prints it. Shares are in percent, and what
+        nothing tells is None:
+
+        - ``out``, the folder, and ``seconds``;
+        - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
+          ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
+        - ``accuracy`` of all that were checked, with its ``interval`` (Wilson, 95 %);
+        - ``left_out``: how many kept images were left out of the sums, one at a time; of them
+          ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
+        - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
+        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
+        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
+        - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
+        - ``warnings``, a line each.
 
     Raises:
         DataError: The model, the folder or an image cannot be used.
@@ -182,7 +195,7 @@ def learn(
 
 @expands_paths
 def unlearn(
-    model: str | Path,
+    model: str | PathLike[str],
     name: str | None = None,
     *,
     last: bool = False,
@@ -283,8 +296,12 @@ def test(
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     if isinstance(model, str | PathLike):
         opened = load(model, device=device, weights=weights, local=local)
-    else:
+    elif hasattr(model, "predict"):
         opened = model
+    else:
+        raise ConfigError(
+            f"model: expected a folder or a model but got {shown(model)}", "lw2g.load opens one"
+        )
     if isinstance(strangers, str):
         strangers = Path(strangers)
     return count(opened, _source(folder, "folder"), strangers, reject, crops)
@@ -354,7 +371,9 @@ def _require_place(model: object, method: str) -> None:
     if not isinstance(model, str | PathLike):
         raise ConfigError(
             f"model: expected a folder but got a {type(model).__name__}",
-            f"call its method: model.{method}(...)",
+            f"call its method: model.{method}(...)"
+            if hasattr(model, method)
+            else "give the folder of a model",
         )
 
 
