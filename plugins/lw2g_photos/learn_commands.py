@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from lw2g.model.places import free_folder
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, step_lines
+
+if TYPE_CHECKING:
+    from lw2g.model.trained import TrainedModel
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -59,7 +62,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report, takes_vectors=model.backbone.takes_vectors, rejects=can_reject(model))
+        _say_what_next(report, model)
 
 
 @click.command(
@@ -78,8 +81,12 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
     with _saying_what_is_left(model, options["out"]):
-        _, report = photographs.learn(model, folder, **options)
+        learned, report = photographs.learn(model, folder, **options)
     _print(report, as_json=as_json, has_old_classes=True)
+    if not as_json:
+        place = shlex.quote(as_typed(report["out"]))
+        what = "FILE" if learned.backbone.takes_vectors else f"PHOTO{_rejecting(learned)}"
+        click.echo(printable(f"next: lw2g predict {place} {what}; back again: lw2g unlearn {place} --last"))
 
 
 @click.command(help=help_of(photographs.unlearn))
@@ -126,21 +133,24 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         note(warning)
 
 
-def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool, rejects: bool) -> None:
+def _rejecting(model: TrainedModel) -> str:
+    """Return the option that calls images unknown, with a space before it; nothing where the model cannot."""
+    return f" --reject {USUAL_REJECT:g}" if can_reject(model) else ""
+
+
+def _say_what_next(report: Mapping[str, Any], made: TrainedModel) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
         report: Of what made it.
-        takes_vectors: Whether it answers for stored features.
-        rejects: Whether it tells unknown images at the usual rate.
+        made: The model.
     """
     model = shlex.quote(as_typed(report["out"]))
-    if takes_vectors:
+    if made.backbone.takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
     else:
-        reject = f" --reject {USUAL_REJECT:g}" if rejects else ""
         lines = [
-            f"next: lw2g predict {model} PHOTO{reject}, lw2g test {model} FOLDER",
+            f"next: lw2g predict {model} PHOTO{_rejecting(made)}, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
             f"more accuracy: {_more_accuracy(report)}",
         ]
@@ -156,7 +166,7 @@ def _more_accuracy(report: Mapping[str, Any]) -> str:
     known = report["training"]
     if known is None:
         return f"{more}, or training: lw2g run --trained"
-    gained = f"changed it by {known['words']}, with ViT-Tiny"
+    gained = f"changed it by {known['words']} (ViT-Tiny)"
     if known["most"] <= 0:  # what lost on every stream is no advice
         return f"{more}, not training (lw2g run --trained), which {gained}"
     return f"{more}; training (lw2g run --trained) {gained}"

@@ -193,7 +193,7 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
     )
     assert done.exit_code == 0, done.output
     assert "head: lda (ridge on " in done.stdout
-    assert "the smallest, for too few images tell them apart" in done.stdout
+    assert "the smallest, as there are too few images to compare them" in done.stdout
     assert " PHOTO, lw2g test " in done.stdout  # it cannot reject, and no command that fails is advised
 
 
@@ -224,7 +224,7 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = "changed it by -1.0 to +0.5 points on 2 streams like this (1 of them surely), with ViT-Tiny"
+    words = "changed it by -1.0 to +0.5 points on 2 streams like this, 1 of them beyond chance (ViT-Tiny)"
     assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)

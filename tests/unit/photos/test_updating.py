@@ -402,12 +402,20 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
 
 
 def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
-    """Whoever finds a model learns its classes, what it is made of, and when it learned what."""
-    assert command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more").exit_code == 0
+    """Whoever finds a model learns its classes, when it learned what, and by what it answers."""
+    done = command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more")
+    assert done.exit_code == 0
+    more = f"{tmp_path}/more"
+    following = f"next: lw2g predict {more} PHOTO --reject 0.05; back again: lw2g unlearn {more} --last"
+    assert done.stdout.splitlines()[-1] == following
     lines = command("show", tmp_path / "more").stdout.splitlines()
-    assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
-    assert lines[2] == "3 classes: ant, bee, cat"
-    assert ": learned 24 images of cat; accuracy" in lines[-1]
+    assert lines[0] == "3 classes: ant, bee, cat"
+    assert ": learned 24 images of cat; accuracy" in lines[2]
+    assert lines[3:] == ["head lda on backbone micro at 32 pixels"]
+    whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
+    assert whole[:4] == lines
+    assert whole[4] == "baseline simple-cil"
+    assert whole[5].startswith("weights: ")
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
