@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.api.recorded import head_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -27,18 +28,16 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
     names = manifest.class_map.target_names
     lines = [f"{counted(len(names), 'class')}: {', '.join(names)}"]
     lines += [_in_a_line(step) for step in manifest.history.steps]
-    head = manifest.baseline.options.get("head")
-    features = f"{manifest.backbone.name}"
+    head = head_of(manifest)
+    features = manifest.backbone.name
     if manifest.preprocessing is not None:
         features += f" at {manifest.preprocessing.size} pixels"
-    if manifest.fingerprint.layers > 1:
-        features += f", {manifest.fingerprint.layers} layers of it"
     method = f"baseline {manifest.baseline.name}"
     weights = f"weights: {manifest.backbone.weights or manifest.weights_name}"
     # whoever teaches photos asks for the head; one that is trained belongs to its method
-    lines.append(f"{method if head is None else f'head {head}'} on backbone {features}")
+    lines.append(f"head {head}, backbone {features}" if head else f"{method}, backbone {features}")
     if whole:
-        lines += [method, weights] if head is not None else [weights]
+        lines += [method, weights] if head else [weights]
     for line in lines:
         click.echo(printable(line))
     if not whole:

@@ -411,7 +411,7 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     lines = command("show", tmp_path / "more").stdout.splitlines()
     assert lines[0] == "3 classes: ant, bee, cat"
     assert re.search(r": learned 24 images of cat from cat; accuracy [\d.]+ % of 4 of them, before", lines[2])
-    assert lines[3:] == ["head lda on backbone micro at 32 pixels"]
+    assert lines[3:] == ["head lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
     assert whole[:4] == lines
     assert whole[4] == "baseline simple-cil"
