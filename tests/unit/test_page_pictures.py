@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import re
 import runpy
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,26 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+def shown(*values: object) -> tuple[str, ...]:
+    """Return values as Vega names them."""
+    return tuple(f"{one:.12g}".replace("-", "−") if isinstance(one, float) else str(one) for one in values)
+
+
+def test_the_angles_of_table_7_are_those_of_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each point, as the drawing names it; draw it again by experiments/paper/table7.py where this fails."""
+    for folder in ("experiments", "experiments/growth", "experiments/paper"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    table7 = importlib.import_module("table7")
+    for name in ("table7", "readings"):
+        monkeypatch.delitem(sys.modules, name)
+    points = [*table7.of_the_paper(), *table7.of_packs()]
+    wanted = {shown(*(point[key] for key in ("task", "degrees", "set", "task was"))) for point in points}
+    wanted |= {shown(point["task"], point["by ranks alone"]) for point in points if "by ranks alone" in point}
+    svg = (ROOT / "docs" / "table7.svg").read_text(encoding="utf-8")
+    named = re.findall(r'aria-label="([^"]*; [^"]*)"', svg)
+    assert wanted == {tuple(part.rpartition(": ")[2] for part in words.split("; ")) for words in named}
 
 
 @pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))
