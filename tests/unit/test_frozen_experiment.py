@@ -130,18 +130,12 @@ def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
     assert all("**holds**" in line for line in gains.verdicts({}))
 
 
-def test_a_doubling_of_images_is_read_off_within_each_set(script):
-    """Levels of sets do not matter; one number of images says nothing; the interval is over images."""
+def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):
+    """Below zero, below it with the interval, above it with the interval; a tie is on no side."""
     gains = script("frozen_gains")
-    falls = {5: np.zeros(100), 10: np.repeat([-1.0, 0.0], [10, 90]), 20: np.repeat([-1.0, 0.0], [20, 80])}
-    cells = {("waste", count): part for count, part in falls.items()}
-    cells |= {("signs", count): 1 - np.abs(part) for count, part in falls.items()}
-    own, common = gains.doublings({**cells, ("cifar", 5): np.ones(100)})
-    assert list(own) == ["waste", "signs"]
-    assert [slope.mean for slope in own.values()] == pytest.approx([-10, -10])
-    assert common.mean == pytest.approx(-10)
-    assert own["waste"].low < common.low < -10 < common.high < own["waste"].high < 0
-    assert gains.doublings({key: part for key, part in cells.items() if key[0] == "waste"})[1] is None
+    ends = [(-5.0, -8.0, -2.0), (-1.0, -3.0, 1.0), (2.0, 1.0, 3.0), (1.0, -1.0, 3.0), (0.0, 0.0, 0.0)]
+    rows = [SimpleNamespace(gain=gain, low=low, high=high) for gain, low, high in ends]
+    assert gains._sides(rows) == {"rows": 5, "below": 2, "sure": 1, "above": 1}
 
 
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):

@@ -81,7 +81,7 @@ OF_SENTENCES = {
     "README.md": r"alone;\s+(\d\.\d) to",
     "docs/use.md": r"ends at\s+(\d\d\.\d) with\s+adapters",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
-    "docs/worth.md": r"so \(near\) is\s+(\w+)\.",
+    "docs/worth.md": r"`lda`\s+and\s+is\s+(\w+)\s+with\s+five",
     "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
