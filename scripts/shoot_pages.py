@@ -51,7 +51,7 @@ ROWS = {
     TRAINED: "slca-plus-plus_always_auto/dbf4000d4e4f",
     "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
 }
-"""The rows of the report and their packs; frozen_page.py tells below the picture how other orders end."""
+"""The rows of the report and their packs; frozen_words.py tells below the picture how other orders end."""
 
 
 def cut(photos: Path, out: Path) -> None:

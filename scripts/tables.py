@@ -58,7 +58,8 @@ PAGES = (
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
+    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->"
+    r".*?<!-- end of (?:table|frozen|cells|gains) -->",
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
