@@ -43,7 +43,7 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-For whoever compares methods: how many points each ends above or below the floor, `lda` on frozen features,
+How many points each method ends above or below the floor, `lda` on frozen features,
 on streams of real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream
 is.
 
@@ -82,8 +82,7 @@ On the site a click on a head sorts the table.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- Rows of LoRA are of a ViT-Tiny alone: others measured that LoRA hurts it, and gains 3 to 5 points on a
-  ViT-B (issue 3729 of geti).
+- Rows of LoRA are of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
 - Runs stand here, by FAA; [the frozen answer's tables](frozen_tables.md) count all test images alike, on
   stored features: the same answers of `--recommended` and `lda` are up to {legend/rows/apart} points apart
   by that.

@@ -63,8 +63,8 @@ def words_of(found: Mapping[tuple[str, str], Sequence[Pack]]) -> Iterator[str]:
         f"{more:.0f} times the {what}" for more, what in zip(dear, ("time", "numbers"), strict=True)
     )
     yield f"- `anacp` is above `lda` on {sets}, for {times}."
-    worst = min(_values(found["klda", DOMAINS_OF])) - means["klda", DOMAINS_OF]
-    yield f"- `klda` depends on its first task: its worst order of PACS ends {-worst:.1f} points below its mean."
+    apart = means["klda", DOMAINS_OF] - min(_values(found["klda", DOMAINS_OF]))
+    yield f"- `klda` depends on its first task: its worst order of PACS is {apart:.1f} points below its mean."
     ridges = {head: facts["set"] for head, facts in HEADS.items() if facts["set"]["baseline.head"] == "ridge"}
     lifted = [head for head, options in ridges.items() if options.get("baseline.head_features") != 0]
     here = [means[head, DOMAINS_OF] - means["lda", DOMAINS_OF] for head in lifted]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import re
 import runpy
+import sys
+import tomllib
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +150,60 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+def drawn_values(svg: str) -> set[tuple[str, ...]]:
+    """Return the values of each point of a drawing of Vega, as it names them for those who do not see it."""
+    named = re.findall(r'aria-label="([^"]*; [^"]*)"', svg)
+    return {tuple(part.rpartition(": ")[2] for part in words.split("; ")) for words in named}
+
+
+def shown(*values: object) -> tuple[str, ...]:
+    """Return values as Vega names them."""
+    return tuple(f"{one:.12g}".replace("-", "−") if isinstance(one, float) else str(one) for one in values)
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Any]]:
+    """Import a module of a folder of experiments by both names; whose modules are forgotten after that."""
+    experiments = ROOT / "experiments"
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(experiments))
+
+    def imported(folder: str, name: str) -> Any:
+        sys.path.insert(0, str(experiments / folder))
+        return importlib.import_module(name)
+
+    yield imported
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(experiments)):
+            del sys.modules[name]
+
+
+def test_the_points_of_pictures_are_those_of_packs_and_cells(study: Callable[[str, str], Any]) -> None:
+    """Angles of table 7, of tasks by kind, and motions: a script draws one that differs again."""
+    table7 = study("paper", "table7")
+    points = [*table7.of_the_paper(), *table7.of_packs()]
+    wanted = {shown(*(point[key] for key in ("task", "degrees", "set", "task was"))) for point in points}
+    wanted |= {shown(point["task"], point["by ranks alone"]) for point in points if "by ranks alone" in point}
+    assert wanted == drawn_values((ROOT / "docs" / "table7.svg").read_text(encoding="utf-8"))
+
+    picture = study("growth_score", "picture")
+    plan = tomllib.loads(picture.PLAN.read_text(encoding="utf-8"))["tables"]
+    found = [
+        point
+        for cross in picture.crosses(picture.CELLS, plan)
+        for point in picture.points(cross, plan["kinds"])
+    ]
+    wanted = {shown(*(point[key] for key in ("by ranks", "HFC", "gradient of", "rows"))) for point in found}
+    there = drawn_values((ROOT / "docs" / "growth_score.svg").read_text(encoding="utf-8"))
+    assert wanted == {values for values in there if len(values) == 4}
+
+    del sys.modules["picture"]  # of the other study
+    steps = np.load(ROOT / "experiments/carries/cells/turns.0.slca-plus-plus.64.npz")["steps"]
+    moved_by = study("carries", "picture").points(steps)
+    wanted = {shown(*(point[key] for key in ("task", "length", "classes"))) for point in moved_by}
+    assert wanted == drawn_values((ROOT / "docs" / "carries.svg").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))

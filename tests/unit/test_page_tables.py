@@ -34,7 +34,7 @@ FROZEN = (
 GAINS = "plugins/lw2g_photos/training_gains.json"
 MODULES = (
     *("tables", "prose", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
-    *("gains", "table", "cell", "results"),
+    *("gains", "table", "cell", "results", "verdicts"),
     *FROZEN,
     *SCORE,
 )
