@@ -63,7 +63,10 @@ _WHOLE = re.compile(
 )
 """Intervals, spreads and numbers of orders in a table: none is broken in two lines."""
 _WORDS = {"long": 60, "words": 20}
-"""Classes of a table's cells by the least number of their letters; such columns are wide enough to read."""
+"""Classes of a table's cells by the least number of their letters; such columns are wide enough to read.
+
+A shorter one at the left is a name, which no hyphen breaks.
+"""
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -92,6 +95,10 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def shape_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Let cells of tables break beside an interval, not within it, and mark those that hold words."""
+    for row in doctree.findall(nodes.row):
+        first = row.next_node(nodes.entry)
+        if first is not None and len(first.astext()) < min(_WORDS.values()):
+            first["classes"].append("name")
     for cell in list(doctree.findall(nodes.entry)):
         letters = len(cell.astext())
         cell["classes"] += [name for name, least in _WORDS.items() if letters >= least][:1]
