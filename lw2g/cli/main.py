@@ -225,6 +225,7 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
+    message += _meant(error, message)
     for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
         message = message.replace(sentence, clause)
     # click's names of types say how a program checks them
@@ -234,6 +235,13 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     # click leaves the command out where its parser finds no value behind an option
     command = "lw2g" if error.ctx is None else error.ctx.command_path
     return UserError(f"{message}; see {command} --help")
+
+
+def _meant(error: click.UsageError, message: str) -> str:
+    """Return which choice may have been meant; empty where the mistake is another one or none is near."""
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    found = re.search(r"'([^']*)' is not one of", message)
+    return nearest(found[1], kind.choices) if isinstance(kind, click.Choice) and found else ""
 
 
 _REMEDIES = {

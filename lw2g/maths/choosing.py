@@ -66,7 +66,7 @@ def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
     if others:
         words += f" ({', '.join(others)})"
     if choice["accuracy"] is None:
-        words += ": the smallest, for too few images tell them apart"
+        words += ": the smallest, as there are too few images to compare them"
     else:
         words += f" of {choice['images']} images, each left out {when}"
         best = max(entry["accuracy"] for entry in choice["tried"])

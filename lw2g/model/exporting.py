@@ -14,6 +14,7 @@ from lw2g.disk.checkpoint import part, under
 from lw2g.disk.origins import origins_of
 from lw2g.disk.stored_run import StoredRun
 from lw2g.errors import ConfigError
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.component import Kind
 from lw2g.model.backbones import require_rebuilt
 from lw2g.model.exported import Saved, write_export
@@ -113,6 +114,8 @@ def _export(
         learning, calibration, learned = remember(run, manifest, model)
         manifest = attrs.evolve(manifest, learning=learning)
         tensors |= under("calibration", calibration)
+    elif not parts.unsolved:
+        tell_note("probabilities are uncalibrated; --learnable calibrates them, and lets the model learn")
     # looked at before it gets its name: a folder of this name can be used
     look = partial(
         require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights

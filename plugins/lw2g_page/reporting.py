@@ -64,9 +64,10 @@ def report(
 
     found = list(find_runs([Path(run) for run in runs]))
     if not found:
-        raise DataError(
-            f"no run at or below {', '.join(map(repr, map(str, runs)))}", "give directories of runs"
-        )
+        where = "no directory was given"
+        if runs:
+            where = f"no run at or below {', '.join(map(repr, map(str, runs)))}"
+        raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
     found, left_out = with_answers(found, catalogue)
     if store is not None:

@@ -106,6 +106,24 @@ def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
     assert costs == [600] * 4
 
 
+def test_equal_cells_run_once_and_are_told(grid):
+    """A seed that stands twice in the list is no second run."""
+    Path("twice.toml").write_text(GRID.replace("[0, 1]", "[0, 0, 1]"))
+    printed = call("twice.toml", "--dry-run")
+    assert "note: 'twice.toml': 1 cell equal to others of the grid, run once\n" in printed
+    assert "2 cells\n" in printed
+
+
+def test_several_problems_are_counted(grid):
+    """As `lw2g run` tells them; a name that is none of a few is told with the nearest one."""
+    Path("two.toml").write_text(GRID + 'baseline = ["simple-cil", "nobody"]\n"growth.energy" = [0.9, 2]\n')
+    printed = call(grid, code=2)
+    assert printed.startswith("error: 3 problems in the cells:\n  growth.energy: ")
+    assert "'slrum' is not one of 'local', 'ray', 'slurm' (did you mean 'slurm'?); see" in call(
+        grid, "--executor", "slrum", code=2
+    )
+
+
 def test_a_dry_run_looks_for_packages(grid, monkeypatch):
     """Those of a tracker and of an executor are needs; a script sees by the exit code that one is missing."""
     monkeypatch.setattr("lw2g.interfaces.component.find_spec", lambda name: None)

@@ -136,5 +136,5 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     tracker.close()
     told = "(100% sure to share; hindrance: #0 -3.54 ± 0.40, #1 -3.49 ± 0.40, #2 1.00 ± 0.40; #1 within an"
     assert told in " ".join(console.file.getvalue().split())
-    assert "resuming run-1" in console.file.getvalue()
+    assert "going on with run-1" in console.file.getvalue()
     assert "task 3: reuses set #0" in console.file.getvalue()
