@@ -48,7 +48,7 @@ def milestone(event: Event, tasks: int) -> str | None:
     """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
-            verb = "resuming" if event.resumed else "running"
+            verb = "going on with" if event.resumed else "running"
             method = method_name(event.config, grows=event.grows)
             return "\n".join([f"{verb} {event.name}: {method}", *event.notes])
         case TaskDecided():

@@ -130,8 +130,8 @@ def learn(
 
     A known name adds images to that class, any other name is a new class. No old image is read. The backbone
     stays as it is and the sums of the closed-form head grow, so the result equals that of learning all images
-    at once. The head that ``start`` chose is chosen again, from all images so far, while these are few. A model of stored features learns from the training rows of a file of these (``test``: from its
-    test rows).
+    at once. A head that ``start`` chose is chosen again from all images so far, while these are few. A model
+    of stored features learns from the training rows of a file of these (``test``: from its test rows).
 
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 

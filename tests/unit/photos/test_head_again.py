@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from lw2g.model.left_out import calibration_of
 from lw2g.model.solved import solved_of
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_photos import starting
+from lw2g_photos.classroom import Classroom, Upload
 from lw2g_photos.head_choice import loss_between
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
@@ -194,6 +197,21 @@ def test_learn_says_that_the_head_has_changed_and_what_old_classes_lose(
         ],
         [],
     ]
+
+
+def test_the_page_says_that_the_head_has_changed(
+    ones: tuple[Path, list[dict[str, Any]]], drawn: Path, tmp_path: Path
+) -> None:
+    """Beside the warnings of the step, with what was tried."""
+    shutil.copytree(ones[0] / "1", tmp_path / "model")
+    classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
+    files = {path.name: path.read_bytes() for path in sorted((drawn / "cat" / "cat").iterdir())}
+    uploads = [Upload(class_name="cat", name=name, size=len(content)) for name, content in files.items()]
+    classroom.learn(uploads, BytesIO(b"".join(files.values())))
+    classroom.close()
+    *_, last = classroom.state()["check"]["warnings"]
+    assert last.startswith("head: lda 95.8 % (")
+    assert last.endswith("; before: ridge on 2 layers")
 
 
 def test_a_loss_is_of_images_that_both_models_say_something_of() -> None:

@@ -303,6 +303,8 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
         ("finished", 85.0, 1)
     ]
     assert "1 run\n" in call("runs", folder, "--where", "state=interrupted")
+    none = call("runs", folder, "--where", "seed=1", "--where", "policy=mni")
+    assert none == "no run with policy=mni; there are runs with always, min\n"
     assert "2 runs" in call("runs", folder, "--where", "constraints.cpk.phi=0.5")
     assert "no run has an option 'growth.energie' (did you mean" in call(
         "runs", folder, "--where", "growth.energie=1", code=2

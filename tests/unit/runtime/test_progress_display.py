@@ -130,5 +130,5 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     tracker.on_event(RunStarted(name="run-1", config=CONFIG, resumed=True))
     tracker.on_event(TaskDecided(task=2, decision={"decision": "reuse", "set": 0, "candidates": []}))
     tracker.close()
-    assert "resuming run-1" in console.file.getvalue()
+    assert "going on with run-1" in console.file.getvalue()
     assert "task 3: reuses set #0" in console.file.getvalue()
