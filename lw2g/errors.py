@@ -197,7 +197,7 @@ def error_text(error: BaseException, kind: str = "") -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message; of a value that attrs refuses, without the field that it describes beside it.
+    """Return an error's message; of a value that attrs refuses, without the description of its field.
 
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
@@ -209,7 +209,8 @@ def message_of(error: BaseException) -> str:
         known, given = about
         if not isinstance(known, str | re.Pattern):  # the values of which it has to be one
             names = [str(name) for name in known]
-            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {', '.join(names)}"
+            listed = ", ".join(names)
+            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {listed}"
     return str(said)
 
 
