@@ -11,9 +11,11 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import attrs
+import numpy as np
 import pytest
 from attrs.validators import ge
 from click.testing import CliRunner
+from PIL import Image
 
 import lw2g
 from fake_components import CATALOGUE
@@ -533,3 +535,21 @@ def test_imports_are_out_of_the_collector_s_sight(fake_catalogue, runner_calls, 
     assert gc.get_freeze_count() > 0
     assert gc.isenabled()
     gc.unfreeze()
+
+
+def test_photographs_need_a_backbone_that_knows_them(tmp_path):
+    """As `lw2g start` refuses them; drawings, and who names the embedded backbone, go on."""
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(2):
+                pixels = np.random.default_rng(number).integers(0, 255, (40, 33, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{number}.png")
+    words = ["--recommended", "--benchmark", "folder", "--set", f"benchmark.root={tmp_path}"]
+    words += ["--set", "benchmark.increment=1", "--dry-run"]
+    refused = invoke("run", *words)
+    assert refused.exit_code == 2
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert "has 33 x 40 pixels, and the embedded backbone knows drawings of up to 32 x 32 alone" in line
+    assert line.endswith("for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro")
+    assert "embedded backbone knows" not in invoke("run", *words, "--backbone", "micro").stderr
