@@ -7,9 +7,10 @@ differs from the packs, elsewhere it is not on the list.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 LISTED = Path(__file__).with_name("prose.toml")
@@ -26,7 +27,8 @@ VERDICT_WORDS = re.compile(
     r"\b(?:w[io]ns?|los(?:e|es|ing|t)|gain(?:s|ed|ing)?|beat(?:s|en|ing)?|better|best|worse|worst|pay(?:s|ing)?|paid"
     r"|buys?|bought|helps?|helped|hurts?|harms?|harmed|improve[sd]?|outperforms?|outperformed|exceeds?|exceeded"
     r"|costs?|brings|brought|expect(?:s|ed)?|collapses?|collapsed|undecided|holds|refuted|confirmed"
-    r"|above|below|ahead|behind|higher|lower|end(?:s|ed)?\s+level|surely|none|nothing|nowhere|everywhere|never"
+    r"|above|below|ahead|behind|higher|lower|end(?:s|ed)?\s+level|surely|none|nothing|everything|nowhere"
+    r"|everywhere|never|always|more|less|fewer|only|alone"
     r"|most|least|furthest|farthest|nearest|fewest|greatest|smallest)\b",
     re.IGNORECASE,
 )
@@ -47,6 +49,7 @@ _OUTSIDE = re.compile(r"`[^`\n]*(?:\n[^`\n]+)?`|\]\([^)]*\)|<!--.*?-->", re.DOTA
 _TAG = re.compile(r"<[a-zA-Z/](?:[^>]*?(?P<alt>alt=\"[^\"]*\"))?[^>]*>", re.DOTALL)
 
 
+@functools.cache
 def listed() -> dict[str, dict[str, str]]:
     """Return what may stand in the sentences of each page, with the reason."""
     return tomllib.loads(LISTED.read_text(encoding="utf-8"))
@@ -62,9 +65,14 @@ def sentences(text: str, marked: re.Pattern[str]) -> str:
 
     That is sentences, tables, what commands print, comments behind them and descriptions of pictures.
     """
+    return _OUTSIDE.sub(_blank, _with_code(text, marked))
+
+
+def _with_code(text: str, marked: re.Pattern[str]) -> str:
+    """Return the same with the names in code that sentences have."""
     text = _METHODS.sub(_blank, marked.sub(_blank, text))
     text = _INDENTED.sub(_typed, _FENCED.sub(_typed, text))
-    return _TAG.sub(_but_alt, _OUTSIDE.sub(_blank, text))
+    return _TAG.sub(_but_alt, text)
 
 
 def _typed(block: re.Match[str]) -> str:
@@ -89,6 +97,18 @@ def _but_alt(tag: re.Match[str]) -> str:
     return blank[:begin] + tag["alt"] + blank[end:]
 
 
+@functools.cache
+def _patterns(page: str) -> Sequence[tuple[str, re.Pattern[str]]]:
+    """Return what may stand on a page, longer ones first: one may be a part of another."""
+    known = listed()
+    found = []
+    for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
+        # words of a sentence may stand on two lines, and a number is not a part of a longer one
+        spaced = r"\s+".join(map(re.escape, own.split()))
+        found.append((own, re.compile(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)")))
+    return found
+
+
 def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
     """Yield what is wrong with the sentences of a page: what nothing bears, and a list that is too long.
 
@@ -97,15 +117,12 @@ def faults(text: str, marked: re.Pattern[str], page: str) -> Iterator[str]:
         marked: What scripts write.
         page: Its name in prose.toml.
     """
-    known = listed()
-    rest = sentences(text, marked)
-    # longer ones first: one may be a part of another
-    for own in sorted({**known[EVERYWHERE], **known[page]}, key=len, reverse=True):
-        # words of a sentence may stand on two lines, and a number is not a part of a longer one
-        spaced = r"\s+".join(map(re.escape, own.split()))
-        rest, found = re.subn(rf"(?<![\w.,]){spaced}(?!\w|[.,]\d)", _blank, rest)
-        if not found and own in known[page]:
+    rest = _with_code(text, marked)
+    for own, pattern in _patterns(page):
+        rest, found = pattern.subn(_blank, rest)
+        if not found and own in listed()[page]:
             yield f"{page}: {LISTED.name} lists {own!r}, which its sentences do not have"
+    rest = _OUTSIDE.sub(_blank, rest)
     for told in TOLD.finditer(rest):
         at = rest.count("\n", 0, told.start()) + 1
         yield f"{page}:{at}: no pack bears {told[0]!r}; fill it by a script, or list it in {LISTED.name}"

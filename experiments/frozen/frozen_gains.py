@@ -154,9 +154,9 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     alike = all(own[str(least)]["takes"][0] == "lda" for own in cells.values())
     taken = "`lda` on the last class token, too" if alike else "another head on some sets"
     yield (
-        f"With {least} images the frozen answer of this draw takes {taken}. Of the {{rows}} entries with more images, "
-        "training on every task, still under that `lda`, is below the frozen answer in {below} ({sure} with their "
-        "interval), and above it with its interval in {above}."
+        f"With {least} images the frozen answer of this draw takes {taken}. Of the {{rows}} entries with "
+        "more images, training on every task, still under that `lda`, is below the frozen answer in {below} "
+        "({sure} with their interval), and above it with its interval in {above}."
     ).format(**_sides(row for row in gains(known, runs, EVERY_TASK) if row.images > least))
     weakest: dict[int, list[str]] = {}
     for name, own in cells.items():
@@ -164,8 +164,8 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         weakest.setdefault(min(means, key=lambda count: means[count]), []).append(name)
     where = "; ".join(f"with {count} on {', '.join(weakest[count])}" for count in sorted(weakest))
     yield (
-        "Over all draws frozen `lda` has [fewest right answers](frozen_tables.md#by-the-number-of-images-a-class) "
-        f"{where}."
+        "Over all draws frozen `lda` has [fewest right "
+        f"answers](frozen_tables.md#by-the-number-of-images-a-class) {where}."
     )
 
 

@@ -1,14 +1,10 @@
 """The tables, verdicts and picture of docs/frozen.md, frozen_tables.md and worth.md, from cells and packs.
 
-    python experiments/frozen/frozen_page.py            # write them
-    python experiments/frozen/frozen_page.py --print    # print what the page shows
-
-``scripts/tables.py`` writes them, too, and checks that the page says nothing else.
+``scripts/tables.py`` writes, prints and checks them.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import textwrap
 from collections import Counter
@@ -27,14 +23,12 @@ import machines
 from frozen_claims import ROLES, Streams, less, names_of, sides
 from frozen_results import (
     PLAN,
-    ROOT,
     Difference,
     Stream,
     Trained,
     apart,
     between,
     hits_by_order,
-    store,
     streams,
     trained,
 )
@@ -95,8 +89,11 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
     yield "| --- | ---: | ---: | ---: | ---: |"
     for name in names_of("report"):
         if name in known:
-            trained_less = less(known, runs, name, TRAINED, "auto") or "-"
-            yield f"| {name} | {' | '.join(_answered(known[name]))} | {trained_less} |"
+            trained_less = str(less(known, runs, name, TRAINED, "auto") or "-")
+            cells = [*_answered(known[name]), trained_less]
+            # on a telephone a cell breaks before an interval, not within it
+            whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
+            yield f"| {name} | {' | '.join(whole)} |"
 
 
 def _answered(stream: Stream) -> list[str]:
@@ -353,20 +350,3 @@ def written(stored: Any, root: Path, before: Mapping[str, str] | None = None) ->
             text = page_with(text, name, lines)
         found[page] = text
     return found
-
-
-def main() -> None:
-    """Write pages and picture, or print what they say."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--print", action="store_true", help="print, write nothing")
-    if parser.parse_args().print:
-        known, runs = streams(), trained(store())
-        for name in (name for names in MARKS.values() for name in names):
-            print("\n".join([f"\n## {name}\n", *block(name)(known, runs)]))
-        return
-    for name, content in written(store(), ROOT).items():
-        (ROOT / name).write_text(content, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

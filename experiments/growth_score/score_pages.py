@@ -346,7 +346,9 @@ def main() -> None:
         for tables in tables_of(stored, list(ROWS), list(SCORES)).values():
             for lines in tables.values():
                 print(*lines, "", sep="\n")
-        print(*table(("option", "orders", "FAA", "less the published one"), options(runs_of(stored))), sep="\n")
+        print(
+            *table(("option", "orders", "FAA", "less the published one"), options(runs_of(stored))), sep="\n"
+        )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import manifest_of, results_of
+from lw2g.api.recorded import head_taken, manifest_of, results_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -94,6 +94,8 @@ def _print_short(results: Recorded) -> None:
     if course:
         reached.append(f"after each task: {course}")
     lines += reached
+    if head := head_taken(record):
+        lines.append(head)
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
     lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
     motions = record.get("findings", {}).get("motions", ())
@@ -105,7 +107,12 @@ def _print_short(results: Recorded) -> None:
     if by_rank := rank_line(results):
         lines.append(by_rank)
     count = len(record["deviations"])
-    summary = f"{counted(count, 'deviation')} from what was published" if count else "no deviations"
+    differ = (
+        f"{counted(count, 'setting')} {'differs' if count == 1 else 'differ'}"
+        if count
+        else "no setting differs"
+    )
+    summary = f"{differ} from the published method"
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
@@ -164,6 +171,8 @@ def _print_record(results: Recorded) -> None:
 def _findings(record: Record) -> Iterator[Any]:
     """Yield what a run has found beside its metrics: lines and a table."""
     findings = record.get("findings", {})
+    if head := head_taken(record):
+        yield head
     stale = record.get("stale_classes", {}).get("last")
     if stale:
         text = (
@@ -359,14 +368,16 @@ def _known(value: float | None) -> str:
 def _print_deviations(deviations: Sequence[Record]) -> None:
     """Print the options that are not those of the published method, with its values."""
     if not deviations:
-        console().print("no deviations from what was published")
+        console().print("no setting differs from the published method")
         return
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in deviations
     ]
     console().print(
-        table("deviations from what was published", ("option", "value", "published", "note"), rows, left=4)
+        table(
+            "what differs from the published method", ("option", "value", "published", "note"), rows, left=4
+        )
     )
 
 

@@ -75,7 +75,7 @@ def _misfit_of_features(manifest: Manifest, learned: Mapping[str, Tensor]) -> st
     kinds = ["features"]
     # of the layers that other heads read
     kinds += sorted({"/".join(key.split("/")[:2]) for key in learned if key.startswith("tried/")})
-    expected = {}
+    expected: dict[str, int] = {}
     for number, step in enumerate(manifest.history.steps):
         for place, count in enumerate(step.images):
             expected |= {f"{kind}/{number}/{place}": count for kind in kinds}

@@ -28,7 +28,7 @@ _WORDS = {
     "n": "runs",
     "FAA": "right, %",
     _DIFFERENCE: "points",
-    "FFM": "lost, points",
+    "FFM": "lost, points; below 0 gained",
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",

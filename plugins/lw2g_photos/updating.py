@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from torch import Tensor
 
 from lw2g.errors import ConfigError
 from lw2g.maths.few_rows import sharing_ranges
@@ -105,42 +106,25 @@ def unlearn(
         return head is not None and head.class_rows and expert_of(baseline) is None
 
     less = without_step(saved) if name is None else without_class(saved, name, has_own_rows)
-    history = less.manifest.history
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
-    # from the sums before the first step on, all steps that are left are learned again
     tried = _all_of(saved, less, catalogue, device=device, weights=weights)
-    with sharing_ranges():
-        built = [one.build(one.saved) for one in tried]
-        found = [measured(model, one.saved) for one, model in zip(tried, built, strict=True)]
-    taken = 0
-    choice = None
-    if len(tried) > 1:
-        taken, _, choice = chosen(tried, [of_model.measures for of_model in found], less.manifest)
-    model = built[taken]
-    before = tried[taken].saved
-    after = with_candidates(before, tried, [one.saved for one in tried])
-    # "base/" and by shape "zero/": the state before the first step; "new/": names of what came with it
-    learned = {
-        key: rows for key, rows in after.learned.items() if not key.startswith(("base/", "new/", "zero/"))
-    }
-    if history.steps:  # else nothing can be taken back any more
-        learned = with_base(before, model.parts, learned)
-    after = attrs.evolve(after, manifest=_with_choice(after.manifest, choice), learned=learned)
+    after, model, calibration, choice = _retaught(tried, less.manifest)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
-        write_model(after, model, found[taken].calibration.tensors(), place, look)
+        write_model(after, model, calibration, place, look)
     remaining = list(less.manifest.class_map.target_names)
-    report = {
+    remains = _remains(model.parts)
+    if choice is None:
+        remains += _choices_of(saved.manifest, less.manifest)
+    report: dict[str, Any] = {
         "out": str(place),
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
-        "remains": _remains(model.parts),
+        "remains": remains,
     }
     if choice is not None:
         report["choice"] = choice
-    else:
-        report["remains"] += _choices_of(saved.manifest, less.manifest)
     return model, report
 
 
@@ -168,6 +152,38 @@ def _all_of(
         return model
 
     return [Untaught(saved=less, build=build)]
+
+
+def _retaught(
+    tried: Sequence[Untaught], less: Manifest
+) -> tuple[Saved, TrainedModel, Mapping[str, Tensor], dict[str, Any] | None]:
+    """Return a model that has learned all of its steps again, from the sums before the first one on.
+
+    Args:
+        tried: What it is chosen among, or itself.
+        less: It, with the head of before.
+
+    Returns:
+        The model as it is on disk, but for its tensors; as it computes; what rejects unknown images; and the
+        choice, None where there was none.
+    """
+    with sharing_ranges():
+        built = [one.build(one.saved) for one in tried]
+        found = [measured(model, one.saved) for one, model in zip(tried, built, strict=True)]
+    taken, choice = 0, None
+    if len(tried) > 1:
+        taken, _, choice = chosen(tried, [of_model.measures for of_model in found], less)
+    model = built[taken]
+    before = tried[taken].saved
+    after = with_candidates(before, tried, [one.saved for one in tried])
+    # "base/" and by shape "zero/": the state before the first step; "new/": names of what came with it
+    learned = {
+        key: rows for key, rows in after.learned.items() if not key.startswith(("base/", "new/", "zero/"))
+    }
+    if less.history.steps:  # else nothing can be taken back any more
+        learned = with_base(before, model.parts, learned)
+    after = attrs.evolve(after, manifest=_with_choice(after.manifest, choice), learned=learned)
+    return after, model, found[taken].calibration.tensors(), choice
 
 
 def _with_choice(manifest: Manifest, choice: Mapping[str, Any] | None) -> Manifest:

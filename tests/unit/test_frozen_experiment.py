@@ -27,7 +27,7 @@ MODULES = (
         "frozen_gains",
         "stream_tables",
     ),
-    *("frozen_stopped", "frozen_trained", "frozen_whole"),
+    *("frozen_stopped", "frozen_trained", "frozen_whole", "frozen_claims"),
 )
 
 if not FOLDER.exists():
@@ -220,11 +220,11 @@ def test_claims_are_judged_on_the_order_that_they_were_written_for(script, monke
     """Where further orders judge otherwise, that stands beside it."""
     stopped = script("frozen_stopped")
 
-    def found(known, runs, left, right, asked=()):
+    def found(known, runs, names, left, right):
         mean = 3.0 if len(runs[stopped.FAR, left]) == 1 else 1.0
         return {stopped.FAR: ended(mean, -1.0, 5.0)}
 
-    monkeypatch.setattr(stopped, "differences", found)
+    monkeypatch.setattr(stopped, "less_by_stream", found)
     monkeypatch.setattr(stopped, "by_task", lambda run, stream: [50.0])
     runs = {(stopped.FAR, method): {0: "a", 1: "b"} for method in (stopped.FIRST, stopped.SECOND)}
     first, second, *_ = stopped.lines({}, runs)

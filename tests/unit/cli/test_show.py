@@ -82,16 +82,23 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     motions = [
         {"task": 1, "new": 4.5, "old": 0.5, "times": 3.0, "alarming": True, "held": [], "carried": 1},
     ]
-    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"findings": {"motions": motions}}))
+    tried = [{"head": "ridge", "layers": 12, "accuracy": 90.0, "images": 20}]
+    choice = {**tried[0], "standard_error": 6.0, "tried": tried}
+    (tmp_path / "record.json").write_bytes(
+        seal_json(RECORD | {"findings": {"motions": motions, "choice": choice}})
+    )
     lines = invoke("show", tmp_path).stdout.splitlines()
     assert lines[1:-1] == [
         "final accuracy 85.62 % (FAA)",
         "1 set for 2 tasks",
         "after each task: 91.50 █▇ 85.62",
+        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came",
         "6 s; 1,000 numbers kept beside the backbone",
         "tasks that moved features unusually far: 2",
     ]
-    assert lines[-1] == f"1 deviation from what was published; all numbers: lw2g show {tmp_path} --all"
+    assert (
+        lines[-1] == f"1 setting differs from the published method; all numbers: lw2g show {tmp_path} --all"
+    )
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):

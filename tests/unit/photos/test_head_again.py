@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from lw2g.model.left_out import calibration_of
 from lw2g.model.solved import solved_of
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_photos import starting
+from lw2g_photos.classroom import Classroom, Upload
 from lw2g_photos.head_choice import loss_between
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
@@ -196,6 +199,21 @@ def test_learn_says_that_the_head_has_changed_and_what_old_classes_lose(
     ]
 
 
+def test_the_page_says_that_the_head_has_changed(
+    ones: tuple[Path, list[dict[str, Any]]], drawn: Path, tmp_path: Path
+) -> None:
+    """Beside the warnings of the step, with what was tried."""
+    shutil.copytree(ones[0] / "1", tmp_path / "model")
+    classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
+    files = {path.name: path.read_bytes() for path in sorted((drawn / "cat" / "cat").iterdir())}
+    uploads = [Upload(class_name="cat", name=name, size=len(content)) for name, content in files.items()]
+    classroom.learn(uploads, BytesIO(b"".join(files.values())))
+    classroom.close()
+    *_, last = classroom.state()["check"]["warnings"]
+    assert last.startswith("head: lda 95.8 % (")
+    assert last.endswith("; before: ridge on 2 layers")
+
+
 def test_a_loss_is_of_images_that_both_models_say_something_of() -> None:
     """An image alone in its class says nothing; without any there is no loss."""
     before = torch.tensor([1.0, torch.nan, 1.0, 0.0, 1.0])
@@ -248,7 +266,7 @@ def test_a_model_that_cannot_choose_keeps_its_head_and_says_so(
         ]
     else:
         assert lines == []
-    _, forgotten = lw2g.unlearn(tmp_path / "out", out=tmp_path / "back", device="cpu")
+    _, forgotten = lw2g.unlearn(tmp_path / "out", last=True, out=tmp_path / "back", device="cpu")
     assert "choice" not in forgotten
     files = [read_export(path).tensors for path in (tmp_path / "back", model)]
     assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
