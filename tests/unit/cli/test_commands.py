@@ -554,3 +554,14 @@ def test_photographs_need_a_backbone_that_knows_them(tmp_path):
     assert "has 33 x 40 pixels, and the embedded backbone knows drawings of up to 32 x 32 alone" in line
     assert line.endswith("for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro")
     assert "embedded backbone knows" not in invoke("run", *words, "--backbone", "micro").stderr
+
+
+def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
+    """A head is none of the baselines, and lw2g's own backbone was meant before one of timm's."""
+    assert invoke("run", "--baseline", "lda", "--dry-run").stderr.endswith(
+        "baseline: no baseline is called 'lda', but a head; --baseline simple-cil --set baseline.head=lda\n"
+    )
+    assert (
+        "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"
+        in invoke("run", "--backbone", "vit_tiny", "--dry-run").stderr
+    )
