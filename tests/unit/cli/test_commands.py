@@ -116,7 +116,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
             "evidence, constraint, benchmark, backbone, tracker, metric, command; see lw2g new-plugin --help",
         ),
-        (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
+        (["run", "--set"], "error: option '--set' requires an argument; see lw2g run --help"),
         (
             ["predict", "model", "image", "--top-k", "0"],
             "error: invalid value for '--top-k': 0 is not in the range x>=1; see lw2g predict --help",
@@ -554,6 +554,12 @@ def test_photographs_need_a_backbone_that_knows_them(tmp_path):
     assert "has 33 x 40 pixels, and the embedded backbone knows drawings of up to 32 x 32 alone" in line
     assert line.endswith("for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro")
     assert "embedded backbone knows" not in invoke("run", *words, "--backbone", "micro").stderr
+
+
+def test_a_command_is_found_by_the_word_of_others_and_an_option_by_its_command():
+    """Whoever types `classify` learns `predict`; an option without its value names the help that has it."""
+    assert "no command is called 'classify'; `lw2g predict` does that" in invoke("classify", "model").stderr
+    assert invoke("predict", "model", "photo.jpg", "--reject").stderr.endswith("; see lw2g predict --help\n")
 
 
 def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
