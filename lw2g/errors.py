@@ -122,7 +122,8 @@ _typed = False
 """Whether a command line asks, and not a program."""
 # a whole command stays as it is, and of others the options become arguments
 _COMMAND = r"`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*"
-_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)( (?=[A-Z]{{2}}))?)")
+_VALUE = r" (?=[A-Z]{2})|(?P<value> (?!out\b)[a-z0-9.-]+)(?=;| \(|$)"
+_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)({_VALUE})?)")
 
 
 @contextmanager
@@ -143,13 +144,18 @@ def as_asked(text: str) -> str:
     'choose another out, or: lw2g run --out NEW; lower batch_size'
     >>> as_asked("pass it with --weights FILE")
     'pass it with weights=FILE'
+    >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
+    "for photos: backbone='vit-tiny' (23 MB)"
     """
     if _typed:
         return text
 
     def in_python(found: re.Match[str]) -> str:
-        command, option, has_value = found.groups()
+        command, option, has_value, value = found.groups()
         argument = (option or "").replace("-", "_")
+        if value is not None:
+            value = value.strip()
+            return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
         return command or (f"{argument}=" if has_value else argument)
 
     return _OPTION.sub(in_python, text)
@@ -197,7 +203,7 @@ def error_text(error: BaseException, kind: str = "") -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message; of a value that attrs refuses, without the field that it describes beside it.
+    """Return an error's message; of a value that attrs refuses, without the description of its field.
 
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
@@ -209,7 +215,8 @@ def message_of(error: BaseException) -> str:
         known, given = about
         if not isinstance(known, str | re.Pattern):  # the values of which it has to be one
             names = [str(name) for name in known]
-            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {', '.join(names)}"
+            listed = ", ".join(names)
+            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {listed}"
     return str(said)
 
 

@@ -66,13 +66,12 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     if as_json:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)
         return
-    terms = results.definitions
     if not whole_record and not explain:
         _print_short(results)
         return
     _print_record(results)
-    terms = {**DECISION_COLUMNS, **_MOTION_COLUMNS, **PART_MEANINGS, **terms, **_COSTS}
     if explain:
+        terms = _terms(results)
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 
 
@@ -245,6 +244,18 @@ def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, .
         if len(held) > _NAMED:
             shown += ", ..."
         yield (str(entry["task"] + 1), digits(entry["new"]), digits(entry["old"]), times, shown)
+
+
+def _terms(results: Recorded) -> dict[str, str]:
+    """Return what each number means that the run has."""
+    record = results.content
+    terms: dict[str, str] = {}
+    if results.grows and record["decisions"]:
+        terms |= DECISION_COLUMNS | PART_MEANINGS
+    if record.get("findings", {}).get("motions"):
+        terms |= _MOTION_COLUMNS
+    costs = {name for name, _ in _costs(record)}
+    return terms | results.explained | {name: text for name, text in _COSTS.items() if name in costs}
 
 
 _NAMED = 3

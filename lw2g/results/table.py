@@ -21,6 +21,7 @@ from lw2g.results.conditions import (
     benchmark_title,
     conditions_of,
     data_names,
+    differing_facts,
     names_of_mixable,
     official_name,
     split_names,
@@ -46,6 +47,8 @@ __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
 ALL_ROWS = "all rows: "
 """How a note begins that tells what all rows share."""
+_FACTS_SHOWN = 4
+"""The largest number of facts of protocols that a refusal names."""
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
 
@@ -363,6 +366,9 @@ def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[Rep
     for run in runs:
         paths[name_of(run)].append(run.path)
     listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
+    differing = differing_facts(runs) if kind == "protocols" else []
+    if differing:
+        listed += f"; they differ in {', '.join(differing[:_FACTS_SHOWN])}"
     raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
 
 

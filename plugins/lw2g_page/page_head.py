@@ -74,9 +74,9 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     number = f"{ends[best.label]:.1f} %"
     over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
-    after = f"right after {counted(int(tasks or 0), 'task')}"
+    after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks)"
     if len(ranked) == 1:
-        return Answer(number, f"{after} (FAA, the mean over tasks): {names[best.label]}{over}.")
+        return Answer(number, f"{after}: {names[best.label]}{over}.")
     words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
     if best.control:
         words += ", all of which are controls"

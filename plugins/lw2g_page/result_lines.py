@@ -26,7 +26,7 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right, %",
+    "FAA": "right, %, mean over tasks",
     _DIFFERENCE: "points",
     "FFM": "lost, points; below 0 gained",
     "PRA": "set found, %",

@@ -121,7 +121,8 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
     head = text[: text.index("<h2")]
     (answer,) = re.findall(r'<p class="answer">(.*)</p>', head)
-    assert answer.startswith("<strong>66.7 %</strong> right after 3 tasks: hide-prompt x min, the best of 2")
+    right = "<strong>66.7 %</strong> right after 3 tasks (FAA, the mean over tasks): "
+    assert answer.startswith(f"{right}hide-prompt x min, the best of 2")
     conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", head))
     assert conditions == {
         "Data": "digits, 6 classes, 2 a task, 3 tasks, 12 test images, data bbbbbbbb",
@@ -270,7 +271,7 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     reference = table.floor()
     best = next(row for row in table.rows if row is not reference)
-    told = "right after 3 tasks: hide-prompt x min, the best of 2 configurations."
+    told = "right after 3 tasks (FAA, the mean over tasks): hide-prompt x min, the best of 2 configurations."
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
         assert answer_of(table, against, names) == Answer("66.7 %", told + apart)

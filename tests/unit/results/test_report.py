@@ -187,6 +187,21 @@ def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, instal
     else:
         with pytest.raises(ConfigError, match=f"the runs mix {kind} .*say mix {kind}"):
             tables_of(runs, installed)
+        facts = {"test_transform": {"size": 32, "resize": "squash"}}
+        cropped = {"test_transform": {"size": 32, "resize": "middle"}}
+        noted = [
+            write_run(
+                3.0,
+                **{
+                    "record.protocol": "like-for-like",
+                    "record.protocol_hash": name,
+                    "record.protocol_facts": own,
+                },
+            )
+            for name, own in (("a", facts), ("b", cropped))
+        ]
+        with pytest.raises(ConfigError, match=r"they differ in test_transform.resize squash or middle\)"):
+            tables_of(noted, installed)
     (table,) = tables_of(runs, installed, [kind])
     assert len({row.marks for row in table.rows}) == len(table.rows) == 2
     assert f"mixes {kind}: rows with different ones are not comparable" in table.unlike
