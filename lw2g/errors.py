@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
+
 __all__ = [
     "ComponentError",
     "ConfigError",
@@ -25,6 +27,7 @@ __all__ = [
     "error_text",
     "first_line",
     "is_out_of_memory",
+    "message_of",
     "nearest",
     "no_folder",
     "printable",
@@ -119,7 +122,8 @@ _typed = False
 """Whether a command line asks, and not a program."""
 # a whole command stays as it is, and of others the options become arguments
 _COMMAND = r"`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*"
-_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)( (?=[A-Z]{{2}}))?)")
+_VALUE = r" (?=[A-Z]{2})|(?P<value> (?!out\b)[a-z0-9.-]+)(?=;| \(|$)"
+_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)({_VALUE})?)")
 
 
 @contextmanager
@@ -140,13 +144,18 @@ def as_asked(text: str) -> str:
     'choose another out, or: lw2g run --out NEW; lower batch_size'
     >>> as_asked("pass it with --weights FILE")
     'pass it with weights=FILE'
+    >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
+    "for photos: backbone='vit-tiny' (23 MB)"
     """
     if _typed:
         return text
 
     def in_python(found: re.Match[str]) -> str:
-        command, option, has_value = found.groups()
+        command, option, has_value, value = found.groups()
         argument = (option or "").replace("-", "_")
+        if value is not None:
+            value = value.strip()
+            return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
         return command or (f"{argument}=" if has_value else argument)
 
     return _OPTION.sub(in_python, text)
@@ -184,13 +193,31 @@ def error_text(error: BaseException, kind: str = "") -> str:
     ("KeyError: 'x'", 'StopIteration')
     """
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(message_of(error).split())
     except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
     kind = kind or type(error).__name__
     if not text:
         return kind
     return f"{kind}: {text}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message; of a value that attrs refuses, without the description of its field.
+
+    >>> message_of(ValueError("too small")), message_of(KeyError("x"))
+    ('too small', "'x'")
+    """
+    if len(error.args) < 2 or not isinstance(error.args[1], attrs.Attribute):
+        return str(error)
+    said, field, *about = error.args
+    if isinstance(error, ValueError) and len(about) == 2 and isinstance(about[1], str):
+        known, given = about
+        if not isinstance(known, str | re.Pattern):  # the values of which it has to be one
+            names = [str(name) for name in known]
+            listed = ", ".join(names)
+            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {listed}"
+    return str(said)
 
 
 def first_line(error: BaseException) -> str:

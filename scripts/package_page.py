@@ -12,8 +12,8 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT = Path(__file__).resolve().parents[1]
-_PICTURE = re.compile(r"<picture>.*?</picture>\n+\*[^*]*\*\n+", re.DOTALL)
-"""A picture and the words below it."""
+_PICTURE = re.compile(r"<picture>.*?</picture>\n+(?:<!--[^>]*-->\n+)?\*[^*]*\*\n+", re.DOTALL)
+"""A picture and the words below it, which may stand between marks."""
 _WITHIN = re.compile(r"\[([^]]+)\]\((?![a-z]+://|#)[^)]+\)")
 """A link to a file of the repository."""
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)

@@ -28,7 +28,7 @@ VERDICT_WORDS = re.compile(
     r"|buys?|bought|helps?|helped|hurts?|harms?|harmed|improve[sd]?|outperforms?|outperformed|exceeds?|exceeded"
     r"|costs?|brings|brought|expect(?:s|ed)?|collapses?|collapsed|undecided|holds|refuted|confirmed"
     r"|above|below|ahead|behind|higher|lower|end(?:s|ed)?\s+level|surely|none|nothing|everything|nowhere"
-    r"|everywhere|never|always"
+    r"|everywhere|never|always|more|less|fewer|only|alone"
     r"|most|least|furthest|farthest|nearest|fewest|greatest|smallest)\b",
     re.IGNORECASE,
 )

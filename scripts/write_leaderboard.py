@@ -47,9 +47,9 @@ How many points each method ends above or below the floor, `lda` on frozen featu
 on streams of real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream
 is.
 
-![points above the floor against forwards for each training image](leaderboard.svg)
+![points above the floor of each method, by stream](leaderboard.svg)
 
-*Points above the floor against forwards for each training image.*
+*Points above the floor. At the right, forwards for each training image.*
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams

@@ -89,8 +89,11 @@ def headline(known: Streams, runs: Trained) -> Iterator[str]:
     yield "| --- | ---: | ---: | ---: | ---: |"
     for name in names_of("report"):
         if name in known:
-            trained_less = less(known, runs, name, TRAINED, "auto") or "-"
-            yield f"| {name} | {' | '.join(_answered(known[name]))} | {trained_less} |"
+            trained_less = str(less(known, runs, name, TRAINED, "auto") or "-")
+            cells = [*_answered(known[name]), trained_less]
+            # on a telephone a cell breaks before an interval, not within it
+            whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
+            yield f"| {name} | {' | '.join(whole)} |"
 
 
 def _answered(stream: Stream) -> list[str]:

@@ -81,6 +81,7 @@ def at_home(model: TrainedModel, folder: Path, source: str, given: Mapping[str, 
     elsewhere = {name: value for name, value in given.items() if name != "device"}
     model.home = Home(
         source=source,
+        folder=folder.absolute(),
         open=partial(load, folder.absolute(), **elsewhere),
         learn=partial(learn, place, **given),
         unlearn=partial(unlearn, place, **given),
@@ -155,9 +156,9 @@ def predict(
         DataError: There is no such file or model, or no image can be read.
         ConfigError: The device does not exist, or the model cannot reject at this rate.
     """
-    # refused before a model is loaded, which takes seconds
+    # refused before a model is loaded, which takes seconds; some of several have no answer, as damaged ones
     missing = [str(path) for path in images if not Path(path).exists()]
-    if missing:
+    if len(missing) == len(images):
         raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
     with importing_torch():
         from lw2g.api.box_answers import crops_of, require_place, write_answers

@@ -5,7 +5,9 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.tabular import SweepResult
 from lw2g.config.directory import RUNS
+from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import dump_resolved
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -43,6 +46,7 @@ __all__ = [
     "sweep_status",
 ]
 
+_SEED = "run.seed"
 Watch = Callable[["Sequence[Status]"], None]
 
 
@@ -164,6 +168,20 @@ class Plan:
         shared = need_of_executor(self.executor)
         of_all = () if shared is None else (shared,)
         return [(*needs_of(cell, self._catalogue), *of_all) for cell in self.cells]
+
+    @property
+    def draws(self) -> str:
+        """How many seeds the cells have, and in how many class orders: a seed draws no order."""
+        drawn = sorted(keys_of_role("draw", self._catalogue) - {_SEED})
+        seeds = {cell.settings.get(_SEED) for cell in self.cells}
+        orders: dict[Any, set[str]] = defaultdict(set)
+        for cell in self.cells:
+            order = [cell.settings.get(key) for key in drawn]
+            orders[cell.settings.get("benchmark.name")].add(json.dumps(order))
+        most = max(map(len, orders.values()))
+        return (
+            f"{counted(len(seeds), 'seed')} of {'one class order' if most == 1 else f'{most} class orders'}"
+        )
 
     @property
     def missing(self) -> Sequence[tuple[Need, int]]:

@@ -54,7 +54,7 @@ def _print_needs(plan: Plan) -> None:
     rows = [(need.what, _HERE[need.here], str(count)) for need, count in counts.items()]
     console().print(table("", ("needs", "here", "cells"), rows, left=2))
     print_missing(plan)
-    click.echo(counted(len(plan.cells), "cell"))
+    click.echo(f"{counted(len(plan.cells), 'cell')}: {plan.draws}")
 
 
 def _cost_lines(plan: Plan) -> Iterator[str]:

@@ -11,25 +11,21 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, box_options, json_option
+from lw2g.cli.shared_options import USUAL_REJECT, FiniteRange, box_options, can_reject, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
-from lw2g.errors import ConfigError
 from lw2g.runtime.console import console, note, percent, printable, table
 
 if TYPE_CHECKING:
-    from lw2g.model.trained import TrainedModel
+    pass
 
 __all__ = ["predict"]
-
-_REJECT = 0.05
-"""The usual share of known images that may be called unknown."""
 
 
 @click.command(
     cls=LongCommand,
     help=help_of(models.predict, "Exit code 1 says that some image cannot be used."),
 )
-@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("run", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
 @option_of(models.predict, "top_k", metavar="K")
 @options_of(models.load, "device")
@@ -50,21 +46,14 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
             has_several_sets=len(set(model.task_to_set)) > 1,
             is_calibrated=model.temperature is not None,
         )
-        if options["reject"] is None and any(path.is_dir() for path in images) and _can_reject(model):
-            note(f"no image is called unknown; add --reject {_REJECT:g}")
+        if len(model.known) == 1:
+            note(f"the model knows one class, and calls every image {model.known[0]}")
+        elif options["reject"] is None and any(path.is_dir() for path in images) and can_reject(model):
+            note(f"each image gets a class of the model; add --reject {USUAL_REJECT:g} to call some unknown")
     for entry in bad:
         click.echo(f"error: {printable(entry['error'])}", err=True)
     if bad:
         raise click.exceptions.Exit(1)
-
-
-def _can_reject(model: TrainedModel) -> bool:
-    """Return whether the model tells unknown images at the usual rate."""
-    try:
-        model.threshold(_REJECT)
-    except ConfigError:
-        return False
-    return True
 
 
 def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_calibrated: bool) -> None:
@@ -90,10 +79,11 @@ def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, 
     chosen = (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
     for rank, answer in enumerate(entry["top"]):
         name = str(answer["class"])
-        if rejected and rank == 0:
-            name = f"unknown (nearest: {name})"
         # a per cent is a promise: of such answers about that share is right
         sure = percent(answer["probability"]) if is_calibrated else f"{answer['probability']:.3f}"
+        if rejected and rank == 0:
+            # among the known classes, of which it is none
+            name, sure = f"unknown (nearest: {name})", "-"
         yield (image, name, sure, *chosen)
         image = ""
         chosen = ("", "")

@@ -30,12 +30,15 @@ from lw2g.errors import ConfigError, Lw2gError, shown
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
     from lw2g.interfaces.component import Kind
+    from lw2g.model.trained import TrainedModel
     from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
+    "USUAL_REJECT",
     "ExperimentCommand",
     "FiniteRange",
     "box_options",
+    "can_reject",
     "component_option",
     "constraint_option",
     "experiment_options",
@@ -53,6 +56,19 @@ _MEANINGS = {
 }
 _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""
+
+
+USUAL_REJECT = 0.05
+"""The usual share of known images that may be called unknown."""
+
+
+def can_reject(model: TrainedModel) -> bool:
+    """Return whether a model tells unknown images at the usual rate."""
+    try:
+        model.threshold(USUAL_REJECT)
+    except ConfigError:
+        return False
+    return True
 
 
 def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:

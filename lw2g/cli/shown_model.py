@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.api.recorded import head_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -17,25 +18,26 @@ __all__ = ["print_model"]
 
 
 def print_model(manifest: Manifest, *, whole: bool) -> None:
-    """Print what a model is made of, its classes, and a line for each step of learning.
+    """Print the classes of a model, a line for each step of learning, and what it answers by.
 
     Args:
         manifest: The model.
-        whole: Whether a table follows for each step, with what its checks say of every class.
+        whole: Whether its method and weights follow, and for each step a table of what its checks say of
+            every class.
     """
-    made_of = f"baseline {manifest.baseline.name}"
-    if "head" in manifest.baseline.options:
-        made_of += f", head {manifest.baseline.options['head']}"
-    backbone = f"backbone {manifest.backbone.name}"
-    if manifest.preprocessing is not None:
-        backbone += f" at {manifest.preprocessing.size} pixels"
     names = manifest.class_map.target_names
-    lines = [
-        f"{made_of}, {backbone}",
-        f"weights {manifest.backbone.weights or manifest.weights_name}",
-        f"{counted(len(names), 'class')}: {', '.join(names)}",
-    ]
+    lines = [f"{counted(len(names), 'class')}: {', '.join(names)}"]
     lines += [_in_a_line(step) for step in manifest.history.steps]
+    head = head_of(manifest)
+    features = manifest.backbone.name
+    if manifest.preprocessing is not None:
+        features += f" at {manifest.preprocessing.size} pixels"
+    method = f"baseline {manifest.baseline.name}"
+    weights = f"weights: {manifest.backbone.weights or manifest.weights_name}"
+    # whoever teaches photos asks for the head; one that is trained belongs to its method
+    lines.append(f"head {head}, backbone {features}" if head else f"{method}, backbone {features}")
+    if whole:
+        lines += [method, weights] if head else [weights]
     for line in lines:
         click.echo(printable(line))
     if not whole:

@@ -182,7 +182,7 @@ def _is_beginning(path: Path) -> bool:
 
 def missing_run(directory: Path) -> DataError:
     """Return the error for a directory without a run, which says what the directory is instead."""
-    remedy = "check the path, or start one with lw2g run (a model of photos: lw2g start)"
+    remedy = "check the path, or make one: lw2g start (a model of photos), lw2g run (a run)"
     if not directory.is_dir():
         return DataError(no_folder(directory), remedy)
     where = repr(str(directory))
@@ -206,7 +206,7 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    return DataError(f"no run at {where}: it has no {CONFIG}", remedy)
+    return DataError(f"no model and no run at {where}", remedy)
 
 
 def require_run(directory: Path) -> None:

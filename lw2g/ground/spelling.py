@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+from lw2g.errors import ConfigError, shown
 
 __all__ = [
     "composed",
@@ -23,6 +25,8 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_PATHS_ALONE = ("str | Path", "str | Path | None")
+"""Annotations of parameters that take nothing but paths."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -72,10 +76,11 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function take paths that begin with ``~``: in each parameter whose annotation names ``Path``.
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
-    Python never does.
+    Python never does. Where a parameter takes paths alone, anything else is refused (:class:`ConfigError`).
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
+    alone = [name for name in names if signature.parameters[name].annotation in _PATHS_ALONE]
 
     @wraps(function)
     def with_paths(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -84,12 +89,32 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # it knows best which argument is wrong
+        for name in alone:
+            _require_paths(name, signature.parameters[name], bound.arguments.get(name, ""))
         for name in names:
             if name in bound.arguments:
                 bound.arguments[name] = _expanded_in(bound.arguments[name])
         return function(*bound.args, **bound.kwargs)
 
     return with_paths
+
+
+def _require_paths(name: str, parameter: inspect.Parameter, given: Any) -> None:
+    """Refuse what is no path where a function takes paths alone.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    several = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    for one in given if several and given else [given]:
+        if isinstance(one, str | os.PathLike) or (one is None and "None" in parameter.annotation):
+            continue
+        remedy = "give the path of a file or a folder"
+        if several:
+            remedy = f"give each as an argument of its own: *{name}"
+        elif isinstance(one, Mapping):
+            remedy += "; options go by their names: **options"
+        raise ConfigError(f"{name}: expected a path but got {shown(one)}", remedy)
 
 
 def _expanded_in(given: Any) -> Any:

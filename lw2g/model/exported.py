@@ -132,7 +132,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not is_export(directory):
         raise DataError(
             f"{str(directory)!r} holds no exported model",
-            "make one: lw2g export RUN MODEL --learnable, or without a run lw2g start FOLDER MODEL",
+            "make one: lw2g start FOLDER MODEL, or of a run lw2g export RUN MODEL --learnable",
         )
     path = directory / MANIFEST
     if not path.exists():

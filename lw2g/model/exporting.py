@@ -14,6 +14,7 @@ from lw2g.disk.checkpoint import part, under
 from lw2g.disk.origins import origins_of
 from lw2g.disk.stored_run import StoredRun
 from lw2g.errors import ConfigError
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.component import Kind
 from lw2g.model.backbones import require_rebuilt
 from lw2g.model.exported import Saved, write_export
@@ -35,6 +36,8 @@ Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
 _RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch", "probabilities")
 """Options of the section ``run`` that a model reads; no role tells which these are."""
+_CHOICE = ("head", "layers", "units")
+"""What names a head that was chosen."""
 
 
 def export_run(
@@ -99,16 +102,20 @@ def _export(
         tensors |= under("backbone", state)
     elif chosen.weights is not None:
         file = str(chosen.weights.absolute())
+    choice = parts.baseline.findings().get("choice", {})
     manifest = attrs.evolve(
         as_exported(saved.manifest, catalogue),
         state=state_sha256(state),
         backbone=attrs.evolve(saved.manifest.backbone, weights=file),
+        choice={key: choice[key] for key in _CHOICE if key in choice},
     )
     learned: Mapping[str, Tensor] = {}
     if remember is not None:
         learning, calibration, learned = remember(run, manifest, model)
         manifest = attrs.evolve(manifest, learning=learning)
         tensors |= under("calibration", calibration)
+    elif not parts.unsolved:
+        tell_note("probabilities are uncalibrated; --learnable calibrates them, and lets the model learn")
     # looked at before it gets its name: a folder of this name can be used
     look = partial(
         require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,6 +17,7 @@ class Home:
 
     Attributes:
         source: Where it was opened, as it was named.
+        folder: Where that is on this machine.
         open: Returns it once more, for another process.
         learn: As :func:`lw2g.learn`, from this folder.
         unlearn: As :func:`lw2g.unlearn`, from this folder.
@@ -23,6 +25,7 @@ class Home:
     """
 
     source: str
+    folder: Path
     open: Callable[..., Any]
     learn: Callable[..., Any]
     unlearn: Callable[..., Any]

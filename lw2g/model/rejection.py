@@ -355,20 +355,24 @@ def expected_error(probability: Tensor, right: Tensor) -> float:
     return float(gaps.abs().sum() / len(bins))
 
 
-def no_scores(unsolved: str, *, has_covariance: bool) -> ConfigError:
-    """Return the error of a model without images whose scores are known.
+def no_scores(unsolved: str, has_covariance: bool, *, num_classes: int) -> ConfigError:
+    """Return the error of a model without images whose scores are known, or with scores that tell nothing.
 
     Args:
         unsolved: Why its head is in no closed form; empty where it is in one.
         has_covariance: Whether its head keeps the covariance that scores need.
+        num_classes: Classes that it knows: the Gaussian of a single one is that of all images.
     """
     reason = unsolved
     remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
     if not reason and not has_covariance:
         reason = "its head keeps no covariance"
+    elif not reason and num_classes == 1:
+        reason = "it knows one class"
+        remedy = "teach it another: lw2g learn"
     elif not reason:
-        reason = "it keeps no images whose scores are known"
-        remedy = "lw2g export RUN MODEL --learnable keeps some, and lw2g learn more"
+        reason = "it keeps no images whose scores are known, or too few"
+        remedy = "let it learn more: lw2g learn (of a run: lw2g export RUN MODEL --learnable)"
     return ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
 

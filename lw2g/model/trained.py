@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
@@ -39,7 +39,7 @@ class TrainedModel(nn.Module):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
     Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays
-    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or in a list; one array ``[B, H, W, 3]`` or
+    ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or several; one array ``[B, H, W, 3]`` or
     tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
     taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
@@ -132,15 +132,14 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: The model cannot learn, or as :func:`lw2g.learn`.
         """
-        step = self._at_home().learn
-        answer: tuple[TrainedModel, dict[str, Any]]
-        answer = step(folder, out=out, test=test, max_loss=max_loss, **options)
+        given = {"out": out, "test": test, "max_loss": max_loss, **options}
+        answer: tuple[TrainedModel, dict[str, Any]] = self._at_home().learn(folder, **given)
         return answer
 
     def unlearn(
         self, name: str | None = None, *, out: str | Path | None = None, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
-        """Take the class ``name`` back, or the last step; return the new model and the report.
+        """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 
         The arguments, and ``options``, are those of :func:`lw2g.unlearn`; this model stays as it is.
 
@@ -160,8 +159,8 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: As :func:`lw2g.test`.
         """
-        ask = self._at_home().test
-        scored: dict[str, Any] = ask(self, folder, strangers=strangers, reject=reject, **options)
+        given = {"strangers": strangers, "reject": reject, **options}
+        scored: dict[str, Any] = self._at_home().test(self, folder, **given)
         return scored
 
     def _at_home(self) -> Home:
@@ -254,12 +253,12 @@ class TrainedModel(nn.Module):
         require_transformed(pixels, self.backbone.image_size, self.backbone.fingerprint.mean)
         return pixels.float()
 
-    def forward(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+    def forward(self, images: ImageLike | Iterable[ImageLike]) -> Tensor:
         """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
         listed, _ = self._listed(images)
         return self._answers(listed, tasks=False).logits
 
-    def answer(self, images: ImageLike | Sequence[ImageLike]) -> Answers:
+    def answer(self, images: ImageLike | Iterable[ImageLike]) -> Answers:
         """Return the model's answers for some images.
 
         Raises:
@@ -313,7 +312,7 @@ class TrainedModel(nn.Module):
     @torch.no_grad()
     def features(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         *,
         queries: bool = False,
         progress: Callable[[int], None] = lambda count: None,
@@ -354,11 +353,12 @@ class TrainedModel(nn.Module):
 
     def predict(
         self,
-        images: ImageLike | Sequence[ImageLike],
+        images: ImageLike | Iterable[ImageLike],
         top_k: int = 1,
         reject: float | None = None,
         *,
         partial: bool = False,
+        on_features: Callable[[Tensor], None] = lambda features: None,
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
@@ -376,6 +376,7 @@ class TrainedModel(nn.Module):
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
             partial: Whether to answer for the other images where some cannot be used. The entry of such has
                 ``error`` and no answer: None, and an empty ``top``.
+            on_features: Called with what the head was fed of the images that have an answer, ``[n, F]``.
 
         Raises:
             DataError: As :meth:`answer`; in part, where no image can be used.
@@ -392,9 +393,9 @@ class TrainedModel(nn.Module):
             examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
-        live = len(self.known)
+        on_features(answers.features)
         answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
-        rows = entries_of(answers, answered, self.classes, min(top_k, live))
+        rows = entries_of(answers, answered, self.classes, min(top_k, len(self.known)))
         if threshold is not None:
             reject_below(threshold, self._scores(answers.features), rows)
         for number, error in sorted((bad or {}).items()):
@@ -418,12 +419,12 @@ class TrainedModel(nn.Module):
         """Return the scores of images set apart, ascending.
 
         Raises:
-            ConfigError: There are none.
+            ConfigError: There are none that tell.
         """
         known = self.calibration.get("known")
-        if known is None:
-            unsolved = self.parts.unsolved
-            raise no_scores(unsolved, has_covariance=not unsolved and self._gaussians() is not None)
+        if known is None or len(self.known) == 1:
+            why = self.parts.unsolved
+            raise no_scores(why, not why and self._gaussians() is not None, num_classes=len(self.known))
         return known
 
     def _gaussians(self) -> Gaussians | None:
@@ -446,7 +447,7 @@ class TrainedModel(nn.Module):
             scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(self, images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
+    def _listed(self, images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
         if self.backbone.takes_vectors:
             rows, ids = named_vectors(images, self.backbone.fingerprint)

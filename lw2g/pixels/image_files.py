@@ -352,8 +352,8 @@ def pixels_of(image: Any) -> Tensor:
 
     Args:
         image: A path, the bytes of a file or an open one, which are turned as their EXIF says; a PIL image,
-            as it lies; an array ``[H, W, 3]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an array with its 1
-            or 3 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
+            as it lies; an array ``[H, W, 3]``, ``[H, W, 4]``, ``[H, W, 1]`` or ``[H, W]``; a tensor or an
+            array with its 1, 3 or 4 channels first. Arrays and tensors hold uint8, or floats from 0 to 1.
 
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.
@@ -377,12 +377,13 @@ def pixels_of(image: Any) -> Tensor:
     shape = image.shape
     if image.ndim == 2:
         image = image[None]
-    elif image.ndim == 3 and shape[-1] in (1, 3) and shape[0] not in (1, 3):
+    elif image.ndim == 3 and shape[-1] in (1, 3, 4) and shape[0] not in (1, 3, 4):
         image = image.transpose(2, 0, 1)
-    if image.ndim != 3 or image.shape[0] not in (1, 3) or not image.size:
+    if image.ndim != 3 or image.shape[0] not in (1, 3, 4) or not image.size:
         raise DataError(
             f"an array of shape {list(shape)} is no image", "give [H, W, 3] or [3, H, W], or a list of [H, W]"
         )
+    image = image[:3]  # transparency is dropped, as of a PIL image
     return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
@@ -152,7 +152,7 @@ def named_vectors(given: Any, known: BackboneFingerprint) -> tuple[list[Any], li
     Raises:
         DataError: As :func:`as_vectors`.
     """
-    if not isinstance(given, Sequence) or isinstance(given, str):
+    if isinstance(given, str | Tensor | np.ndarray) or not isinstance(given, Iterable):
         given = [given]
     vectors: list[Any] = []
     names: list[str | None] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
@@ -37,7 +37,7 @@ class Labelled(Protocol):
         ...
 
 
-def as_list(images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike], Sequence[str]]:
+def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike], Sequence[str]]:
     """Return images one by one, and what each is called: by its file's or its upload's name, or its number.
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
@@ -48,7 +48,11 @@ def as_list(images: ImageLike | Sequence[ImageLike]) -> tuple[Sequence[ImageLike
     """
     if isinstance(images, Tensor | np.ndarray):
         images = list(images) if images.ndim == 4 else [images]
-    elif isinstance(images, _KINDS) or not isinstance(images, Sequence):
+    elif isinstance(images, _KINDS) or hasattr(images, "read"):
+        images = [images]
+    elif isinstance(images, Iterable) and not isinstance(images, Mapping):
+        images = list(images)  # such as what Path.glob gives
+    else:
         images = [images]
     if not len(images):
         raise DataError("no image was given", "give at least one")

@@ -122,6 +122,8 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
         DataError: It is in none of the forms.
     """
     if isinstance(given, tuple) and len(given) == 2 and all(hasattr(part, "__len__") for part in given):
+        for what, part in zip(("images", "labels"), given, strict=True):
+            _require_several(part, what, argument)
         images, labels = (list(part) for part in given)
         if len(images) != len(labels):
             raise DataError(
@@ -145,6 +147,20 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
     while not hasattr(given, "classes") and hasattr(given, "dataset"):
         given = given.dataset  # a part of a data set, as torch's random_split makes it
     return [image for image, _ in items], [label for _, label in items], getattr(given, "classes", ())
+
+
+def _require_several(part: Any, what: str, argument: str) -> None:
+    """Refuse one name in place of a list: its letters, or its keys, would be taken one by one.
+
+    Raises:
+        DataError: It is one.
+    """
+    if not isinstance(part, str | bytes | Mapping):
+        return
+    remedy = "paths, arrays or tensors, one by one"
+    if what == "labels":
+        remedy = "the class of each image" + (f", as in [{part!r}] * 3" if isinstance(part, str) else "")
+    raise DataError(f"{argument}: expected a list of {what} but got {shown(part)}", f"give {remedy}")
 
 
 def _plain(label: Any, place: int, argument: str) -> int | str:

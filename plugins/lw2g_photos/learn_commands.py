@@ -7,19 +7,29 @@ import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lw2g.api.recorded import words_of_choice
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.shared_options import FiniteRange, box_options, json_option, settings_option
+from lw2g.cli.shared_options import (
+    USUAL_REJECT,
+    FiniteRange,
+    box_options,
+    can_reject,
+    json_option,
+    settings_option,
+)
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, new_folder, step_lines
+
+if TYPE_CHECKING:
+    from lw2g.model.trained import TrainedModel
 
 __all__ = ["learn", "start", "unlearn"]
 
@@ -51,7 +61,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report, takes_vectors=model.backbone.takes_vectors)
+        _say_what_next(report, model)
 
 
 @click.command(
@@ -70,14 +80,18 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
     with _saying_what_is_left(model, options["out"]):
-        _, report = photographs.learn(model, folder, **options)
+        learned, report = photographs.learn(model, folder, **options)
     _print(report, as_json=as_json, has_old_classes=True)
+    if not as_json:
+        place = shlex.quote(as_typed(report["out"]))
+        what = "FILE" if learned.backbone.takes_vectors else f"PHOTO{_rejecting(learned)}"
+        click.echo(printable(f"next: lw2g predict {place} {what}; back again: lw2g unlearn {place} --last"))
 
 
 @click.command(help=help_of(photographs.unlearn))
 @_MODEL
 @click.argument("name", metavar="[CLASS]", required=False)
-@click.option("--last", is_flag=True, help="Take the last step of `lw2g learn` back.")
+@options_of(photographs.unlearn, "last")
 @option_of(photographs.unlearn, "out", metavar="MODEL2")
 @options_of(photographs.unlearn, "device", "weights")
 @_JSON
@@ -86,7 +100,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
     with _saying_what_is_left(model, options["out"]):
-        _, report = photographs.unlearn(model, name, **options)
+        _, report = photographs.unlearn(model, name, last=last, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
@@ -118,19 +132,24 @@ def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -
         note(warning)
 
 
-def _say_what_next(report: Mapping[str, Any], *, takes_vectors: bool) -> None:
+def _rejecting(model: TrainedModel) -> str:
+    """Return the option that calls images unknown, with a space before it; nothing where the model cannot."""
+    return f" --reject {USUAL_REJECT:g}" if can_reject(model) else ""
+
+
+def _say_what_next(report: Mapping[str, Any], made: TrainedModel) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
         report: Of what made it.
-        takes_vectors: Whether it answers for stored features.
+        made: The model.
     """
     model = shlex.quote(as_typed(report["out"]))
-    if takes_vectors:
+    if made.backbone.takes_vectors:
         lines = [f"next: lw2g predict {model} FILE, lw2g test {model} FILE, lw2g learn {model} FILE"]
     else:
         lines = [
-            f"next: lw2g predict {model} PHOTO --reject 0.05, lw2g test {model} FOLDER",
+            f"next: lw2g predict {model} PHOTO{_rejecting(made)}, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
             f"more accuracy: {_more_accuracy(report)}",
         ]
@@ -146,7 +165,7 @@ def _more_accuracy(report: Mapping[str, Any]) -> str:
     known = report["training"]
     if known is None:
         return f"{more}, or training: lw2g run --trained"
-    gained = f"changed it by {known['words']}, with ViT-Tiny"
+    gained = f"changed it by {known['words']} (ViT-Tiny)"
     if known["most"] <= 0:  # what lost on every stream is no advice
         return f"{more}, not training (lw2g run --trained), which {gained}"
     return f"{more}; training (lw2g run --trained) {gained}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -52,6 +52,11 @@ class Rows:
 
         return Rows(images=cut(self.images), tested=None if self.tested is None else cut(self.tested))
 
+    def among(self, chosen: Mapping[str, Tensor]) -> Rows:
+        """Return the rows of some of the images, as for :meth:`Lesson.among`."""
+        rows = {name: self.images[name][is_chosen] for name, is_chosen in chosen.items() if is_chosen.any()}
+        return Rows(images=rows, tested=self.tested)
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Lesson:
@@ -63,24 +68,51 @@ class Lesson:
         num_shared: Files that are in both.
         places: Where both come from, as ``learned_from`` and ``tested_on``; the latter is empty where a fifth
             of the images is left out.
+        learned: Features of images that the model has learned before.
+        num_again: Images that were left out, as they are among these.
     """
 
     images: dict[str, ClassImages]
     tested: dict[str, ClassImages] | None
     num_shared: int
     places: dict[str, str]
+    learned: Sequence[Tensor] = ()
+    num_again: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
         """The number of images of each class."""
         return {name: len(of_class.paths) for name, of_class in self.images.items()}
 
+    def among(self, chosen: Mapping[str, Tensor]) -> Lesson:
+        """Return the lesson with some of its images alone; a class without any is left out.
+
+        Args:
+            chosen: Which ones of each class, bool ``[n]``.
+        """
+        images = {}
+        for name, is_chosen in chosen.items():
+            of_class = self.images[name]
+            places = is_chosen.nonzero().flatten().tolist()
+            paths = tuple(of_class.paths[place] for place in places)
+            digests = tuple(of_class.digests[place] for place in places)
+            if places:
+                images[name] = attrs.evolve(of_class, paths=paths, digests=digests)
+        again = sum(int((~is_chosen).sum()) for is_chosen in chosen.values())
+        return attrs.evolve(self, images=images, num_again=again)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what is to be said of images that were learned before."""
+        if self.num_again:
+            yield f"{counted(self.num_again, 'image')} learned before, and left out"
+
     def test_warnings(self, rows: Rows) -> Iterator[str]:
         """Yield what is to be said of the images that check the result."""
         if self.tested is None or rows.tested is None:
             return
         # by features, too: in another encoding the same image has other bytes
-        num_shared = max(self.num_shared, shared_rows(rows.images, rows.tested))
+        learned = [*rows.images.values(), *self.learned]
+        num_shared = max(self.num_shared, shared_rows(learned, rows.tested))
         if num_shared:
             yield f"test: shares {counted(num_shared, 'image')} with what is learned"
         for text in notes_of(self.tested):
@@ -130,8 +162,8 @@ def _called(source: Path | LabelledImages | None) -> str:
     return f"{place.parent.name}/{place.name}" if place.name in SPLITS else place.name
 
 
-def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> tuple[Lesson, T]:
-    """Return a lesson, and what models are fed of it.
+def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> T:
+    """Return what models are fed of a lesson.
 
     Where a file shows only then that it is no image, all are decoded, and the lesson is read without such.
 
@@ -139,12 +171,10 @@ def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> tuple
         read: Reads the lesson, with the argument ``decode`` of :func:`read_lesson`.
         feed: Returns what models are fed.
     """
-    lesson = read()
     try:
-        return lesson, feed(lesson)
+        return feed(read())
     except _Undecodable:
-        lesson = read(decode=True)
-    return lesson, feed(lesson)
+        return feed(read(decode=True))
 
 
 def rows_of(model: TrainedModel, lesson: Lesson) -> Rows:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
@@ -77,7 +77,8 @@ def start(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried.
+        The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
+        ``training`` what training added on streams like these images (None where none is known).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
@@ -112,7 +113,7 @@ def start(
 
 @expands_paths
 def learn(
-    model: str | Path,
+    model: str | PathLike[str],
     folder: str | Path | Labelled,
     *,
     out: str | Path | None = None,
@@ -152,8 +153,20 @@ def learn(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The new model, and the report as ``lw2g learn --json`` prints it; with ``choice`` where the head was
-        chosen again, which has ``before`` if it was another.
+        The new model, and the report as ``lw2g learn --json`` prints it. Shares are in percent, and what
+        nothing tells is None:
+
+        - ``out``, the folder, and ``seconds``;
+        - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
+          ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
+        - ``accuracy`` of all that were checked, with its ``interval`` (Wilson, 95 %);
+        - ``left_out``: how many kept images were left out of the sums, one at a time; of them
+          ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
+        - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
+        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
+        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
+        - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
+        - ``warnings``, a line each.
 
     Raises:
         DataError: The model, the folder or an image cannot be used.
@@ -182,9 +195,10 @@ def learn(
 
 @expands_paths
 def unlearn(
-    model: str | Path,
+    model: str | PathLike[str],
     name: str | None = None,
     *,
+    last: bool = False,
     out: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
@@ -197,7 +211,8 @@ def unlearn(
 
     Args:
         model: The export, which is not changed.
-        name: The class; None for the last step.
+        name: The class; None with ``last``.
+        last: Whether to take the last step of ``lw2g learn`` back.
         out: The new folder; None for the next free MODEL-N.
         weights: The backbone's weights, if they have moved.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
@@ -208,9 +223,13 @@ def unlearn(
 
     Raises:
         DataError: There is no such class or step.
-        ConfigError: The head's sums do not tell the class from others.
+        ConfigError: There is neither a class nor ``last``, or both; or the head's sums do not tell the class
+            from others.
     """
     _require_place(model, "unlearn")
+    if (name is None) != last:
+        what = "a class and last" if last else "neither a class nor last"
+        raise ConfigError(f"unlearn: got {what}", "name a class, or give last=True for the last step")
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
@@ -258,12 +277,12 @@ def test(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); for each of
-        ``classes`` its name, number of images, ``recall`` in percent and ``taken_for``, the wrong answers
-        with their counts, most frequent first; whether probabilities are ``calibrated``, and their ``ece`` in
-        percent, None below 200 images. With ``strangers`` their number of ``images``, and in percent how many
-        of them are ``refused`` and how many of the known images (``known_refused``), at the rate ``reject``;
-        and ``taken_for``.
+        ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); how many of them the
+        model is known to have ``learned``, by the features that it keeps; for each of ``classes`` its name,
+        number of images, ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most
+        frequent first; whether probabilities are ``calibrated``, and their ``ece`` in percent, None below 200
+        images. With ``strangers`` their number of ``images``, and in percent how many of them are ``refused``
+        and how many of the known images (``known_refused``), at the rate ``reject``; and ``taken_for``.
 
     Raises:
         DataError: There is no such model, a folder's name is no class of it, a stranger's is one, or an image
@@ -277,8 +296,12 @@ def test(
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     if isinstance(model, str | PathLike):
         opened = load(model, device=device, weights=weights, local=local)
-    else:
+    elif hasattr(model, "predict"):
         opened = model
+    else:
+        raise ConfigError(
+            f"model: expected a folder or a model but got {shown(model)}", "lw2g.load opens one"
+        )
     if isinstance(strangers, str):
         strangers = Path(strangers)
     return count(opened, _source(folder, "folder"), strangers, reject, crops)
@@ -348,7 +371,9 @@ def _require_place(model: object, method: str) -> None:
     if not isinstance(model, str | PathLike):
         raise ConfigError(
             f"model: expected a folder but got a {type(model).__name__}",
-            f"call its method: model.{method}(...)",
+            f"call its method: model.{method}(...)"
+            if hasattr(model, method)
+            else "give the folder of a model",
         )
 
 

@@ -14,7 +14,7 @@ from lw2g.cli.shared_options import FiniteRange, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, number, printable, table
+from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
 from lw2g_photos.step_words import accuracy_words, lowest_classes
 
@@ -48,6 +48,9 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
         console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
     where = f"{counted(scored['images'], 'image')} of {counted(len(scored['classes']), 'class')}"
     click.echo(f"accuracy: {accuracy_words(scored['accuracy'], scored['interval'], where)}")
+    if scored["learned"]:
+        which = "all" if scored["learned"] == scored["images"] else scored["learned"]
+        note(f"the model has learned {which} of these images: of new ones fewer may be right")
     found = []
     for row in scored["classes"]:
         found.append((row["class"], row["recall"], [name for name, _ in row["taken_for"]]))

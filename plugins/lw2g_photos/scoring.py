@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from lw2g.config.directory import LEARNED
 from lw2g.errors import DataError, nearest
 from lw2g.ground.notes import tell_note
+from lw2g.model.exported import Saved, read_learned, read_manifest
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
@@ -22,7 +25,7 @@ from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
-from lw2g_photos.step_checks import wilson
+from lw2g_photos.step_checks import is_among, learned_rows, wilson
 
 __all__ = ["score"]
 
@@ -63,7 +66,8 @@ def score(
     tested = _read(folder, model, crops)
     # all at once: whoever waits sees one count
     images_of_all = [image for of_class in tested.values() for image in of_class.paths]
-    answers_of_all = model.predict(images_of_all, reject=rate, partial=True)
+    fed: list[Tensor] = []
+    answers_of_all = model.predict(images_of_all, reject=rate, partial=True, on_features=fed.append)
     _tell_of_bad(images_of_all, answers_of_all)
     every = [entry for entry in answers_of_all if "error" not in entry]
     rows, rights = _compared(tested, answers_of_all)
@@ -73,11 +77,27 @@ def score(
         "accuracy": accuracy,
         "interval": wilson(accuracy, len(every)),
         "images": len(every),
+        "learned": _num_learned(model, fed[0]),
         "classes": rows,
         "calibrated": model.temperature is not None,
         "ece": calibration_error(probabilities, torch.tensor(rights)),
         "strangers": None if strangers is None else _refused(model, strangers, reject, every),
     }
+
+
+def _num_learned(model: TrainedModel, features: Tensor) -> int:
+    """Return how many images a model is known to have learned, by the features that it keeps of these."""
+    folder = None if model.home is None else model.home.folder
+    if folder is None or not (folder / LEARNED).is_file():
+        return 0
+    manifest = read_manifest(folder)
+    saved = Saved(manifest=manifest, tensors={}, learned=read_learned(folder, manifest))
+    learned = learned_rows(saved, trained=model.baseline.scope.learned)
+    if not learned:
+        return 0
+    # beside an expert, un-prompted features stand to the right
+    kept = torch.cat([rows for _, rows in learned])[:, : features.shape[1]]
+    return int(is_among(features.cpu(), kept).sum())
 
 
 def _compared(tested: Mapping[str, ClassImages], answers: Entries) -> tuple[list[dict[str, Any]], list[bool]]:

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
-from lw2g.errors import counted
+from lw2g.errors import DataError, counted
 from lw2g.model.exported import Saved
 from lw2g.model.left_out import kept_of, known_before
 from lw2g.model.manifest import Manifest
@@ -19,7 +20,17 @@ from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
-__all__ = ["accuracy_of", "learned_twice", "look_alikes", "recall", "shared_rows", "warnings_of", "wilson"]
+__all__ = [
+    "accuracy_of",
+    "is_among",
+    "learned_rows",
+    "look_alikes",
+    "not_learned",
+    "recall",
+    "shared_rows",
+    "warnings_of",
+    "wilson",
+]
 
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
@@ -148,47 +159,71 @@ def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: i
     return rates.clone().fill_diagonal_(0)  # a copy: the estimate is read again
 
 
-def learned_twice(
-    rows: Mapping[str, Tensor], images: Mapping[str, ClassImages], before: Saved
-) -> Iterator[str]:
-    """Yield, in one line, which images the model has learned before under another name.
+def learned_rows(before: Saved, *, trained: bool) -> list[tuple[str, Tensor]]:
+    """Return the features of the images that a model is known to have learned, with the name of their class.
+
+    Args:
+        before: The model.
+        trained: Whether its features were trained: then what was kept beside them is of test images.
+    """
+    names = before.manifest.class_map.target_names
+    if trained:
+        others = {name: rows for name, rows in before.learned.items() if not name.startswith("kept/")}
+        before = attrs.evolve(before, learned=others)
+    return [(names[target], features) for target, features in kept_of(before)]
+
+
+def not_learned(
+    rows: Mapping[str, Tensor], images: Mapping[str, ClassImages], learned: Sequence[tuple[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Return which images the model has not learned before, bool ``[n]`` of each class.
 
     It keeps no image, but features of those that it has learned; another image has others.
 
     Args:
         rows: The features of a step, by class.
         images: Their images.
-        before: The model before the step.
+        learned: As :func:`learned_rows` returns it.
+
+    Raises:
+        DataError: One was learned as another class.
     """
-    names = before.manifest.class_map.target_names
-    kept = kept_of(before)
-    total = 0
-    first = ""
+    new = {}
+    twice: list[str] = []
     for name, rows_of_class in rows.items():
+        mine = [features for known, features in learned if known == name]
+        known = is_among(rows_of_class, torch.cat(mine)) if mine else torch.zeros(len(rows_of_class)).bool()
+        new[name] = ~known
         found: dict[int, str] = {}
-        for target, features in kept:
-            if names[target] != name:
-                same = _are_in(rows_of_class, features).nonzero().flatten()
-                found |= dict.fromkeys(same.tolist(), names[target])
-        total += len(found)
-        if found and not first:
-            position, other = min(found.items())
-            place = images[name].paths[position]
-            kind = "row" if isinstance(place, Tensor) and place.ndim == 1 else "image"
-            called = repr(str(place)) if isinstance(place, Path | Crop) else f"{kind} {position} of {name}"
-            first = f"{called} as {other}"
-    if total:
-        what = f"{counted(total, 'image')} learned before as another class, first {first}"
-        yield f"{what}; keep each in one of the two"
+        for other, features in learned:
+            if other != name:
+                same = is_among(rows_of_class, features) & ~known
+                found |= dict.fromkeys(same.nonzero().flatten().tolist(), other)
+        for position, other in sorted(found.items()):
+            twice.append(f"{_called(images[name].paths[position], position, name)} as {other!r}")
+    if twice:
+        raise DataError(
+            f"{counted(len(twice), 'image')} learned before as another class, first {twice[0]}",
+            "keep each in one of the two: leave it out, or unlearn the class first",
+        )
+    return new
 
 
-def shared_rows(rows: Mapping[str, Tensor], tested: Mapping[str, Tensor]) -> int:
+def _called(place: object, position: int, name: str) -> str:
+    """Return what an image of a step is called: by its file, or its place in its class."""
+    if isinstance(place, Path | Crop):
+        return repr(str(place))
+    kind = "row" if isinstance(place, Tensor) and place.ndim == 1 else "image"
+    return f"{kind} {position} of {name!r}"
+
+
+def shared_rows(rows: Sequence[Tensor], tested: Mapping[str, Tensor]) -> int:
     """Return how many images that test a model are learned, in whatever encoding, by features of each."""
-    learned = torch.cat(list(rows.values()))
-    return sum(int(_are_in(rows_of_class, learned).sum()) for rows_of_class in tested.values())
+    learned = torch.cat(list(rows))
+    return sum(int(is_among(rows_of_class, learned).sum()) for rows_of_class in tested.values())
 
 
-def _are_in(rows: Tensor, others: Tensor) -> Tensor:
+def is_among(rows: Tensor, others: Tensor) -> Tensor:
     """Return which rows are among others, but for their last bits, ``[n]`` bool."""
     if not len(others):
         return torch.zeros(len(rows), dtype=torch.bool)

@@ -21,7 +21,7 @@ from torch import Tensor
 from lw2g import __version__
 from lw2g.config.directory import WEIGHTS
 from lw2g.disk.checkpoint import part, under
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.maths.few_rows import sharing_ranges
 from lw2g.model.exported import Saved, write_export
 from lw2g.model.exporting import lasting_tensors
@@ -47,7 +47,14 @@ from lw2g_photos.head_choice import (
 )
 from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows
-from lw2g_photos.step_checks import accuracy_of, learned_twice, look_alikes, recall, warnings_of
+from lw2g_photos.step_checks import (
+    accuracy_of,
+    learned_rows,
+    look_alikes,
+    not_learned,
+    recall,
+    warnings_of,
+)
 from lw2g_photos.steps import grown
 
 __all__ = ["Measured", "measured", "take_step", "with_base", "write_model"]
@@ -190,8 +197,12 @@ def take_step(
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
 
 
-def _fed(models: Callable[[int], Sequence[Untaught]], lesson: Lesson) -> list[_Fed]:
-    """Return models with what they are to learn."""
+def _fed(models: Callable[[int], Sequence[Untaught]], lesson: Lesson) -> tuple[Lesson, list[_Fed]]:
+    """Return what is new of a lesson, and models with what they are to learn of it.
+
+    Raises:
+        DataError: Nothing is new, or an image was learned before as another class.
+    """
     images = sum(lesson.counts.values())
     tried = models(images)
     grown_ones = [grown(one.saved, lesson.counts) for one in tried]
@@ -199,10 +210,37 @@ def _fed(models: Callable[[int], Sequence[Untaught]], lesson: Lesson) -> list[_F
     if not tried[0].saved.manifest.tasks:
         tell_of_sums(trained, images)
     rows = rows_of_each(trained, lesson)
-    return [
+    fed = [
         _Fed(before=one, more=more, model=model, rows=of_model)
         for one, more, model, of_model in zip(tried, grown_ones, trained, rows, strict=True)
     ]
+    return _without_known(lesson, fed)
+
+
+def _without_known(lesson: Lesson, fed: list[_Fed]) -> tuple[Lesson, list[_Fed]]:
+    """Return a lesson and models without the images that were learned before; as :func:`_fed` says."""
+    first = fed[0]
+    if not first.before.saved.manifest.tasks:
+        return lesson, fed
+    known = learned_rows(first.before.saved, trained=solved_of(first.model.parts).trained)
+    new = not_learned(first.rows.images, lesson.images, known)
+    if first.rows.tested is not None:
+        lesson = attrs.evolve(lesson, learned=[features for _, features in known])
+    if all(bool(is_new.all()) for is_new in new.values()):
+        return lesson, fed
+    lesson = lesson.among(new)
+    if not lesson.images:
+        raise DataError(
+            f"there is nothing new to learn: {counted(lesson.num_again, 'image')} learned before",
+            "give others",
+        )
+    left = []
+    for one in fed:
+        # built anew: a class of which nothing is left has no place in the step
+        more = grown(one.before.saved, lesson.counts)
+        model = one.before.build(more)
+        left.append(_Fed(before=one.before, more=more, model=model, rows=one.rows.among(new)))
+    return lesson, left
 
 
 def _teach(fed: _Fed) -> _Taught:
@@ -269,8 +307,8 @@ def _write_step(
     after = attrs.evolve(after, manifest=attrs.evolve(after.manifest, learning=history))
     after = attrs.evolve(after, learned=with_base(before, taught.model.parts, after.learned))
     warnings = [
+        *lesson.warnings(),
         *warnings_of(report, lesson.images, before.manifest),
-        *learned_twice(taught.rows.images, lesson.images, before),
         *lesson.test_warnings(taught.rows),
         *words_of_kept_head(after.manifest),
     ]

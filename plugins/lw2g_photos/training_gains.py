@@ -61,12 +61,12 @@ class TrainingGain:
     sure: int
 
     def __str__(self) -> str:
-        """Return it in words: ``-2.5 to +0.1 points on 5 streams like this (2 of them surely)``."""
+        """Return it in words: ``-2.5 to +0.1 points on 5 streams like this, 2 of them beyond chance``."""
         if self.streams == 1:
-            surely = "surely" if self.sure else "not surely"
-            return f"{self.most:+.1f} points on the one stream like this ({surely})"
+            sure = "beyond" if self.sure else "within"
+            return f"{self.most:+.1f} points on the one stream like this, {sure} chance"
         told = f"{self.least:+.1f} to {self.most:+.1f} points on {self.streams} streams like this"
-        return f"{told} ({self.sure or 'none'} of them surely)"
+        return f"{told}, {self.sure or 'none'} of them beyond chance"
 
 
 @lru_cache(maxsize=1)

@@ -126,11 +126,12 @@ def predicted_again(
     again, _ = _answers(trained, stream, seed)
     same = 100 * float(np.mean(again == last["predicted"]))
     text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
-    theirs, own = pack.record["config"]["baseline"]["name"], trained.parts.config.baseline.name
-    if same < _AGREE and own != theirs:
-        text += f"; the model is of another run: its baseline is {own!r}, and that of the pack {theirs!r}"
-    elif same < _ANOTHER:
-        text += "; so few agree that the model may be of another run"
+    if same < _AGREE:
+        theirs, own = pack.record["config"]["baseline"]["name"], trained.parts.config.baseline.name
+        if own != theirs:
+            text += f"; the model is of another run: its baseline is {own!r}, and that of the pack {theirs!r}"
+        elif same < _ANOTHER:
+            text += "; so few agree that the model may be of another run"
     badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
     if fresh is not None and badges[0].holds:  # another model would say nothing about this run
         if component.fresh_stream is None:

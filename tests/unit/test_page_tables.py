@@ -482,6 +482,16 @@ def test_every_block_names_a_command_that_prints_it(script):
     assert len(names) == len({*names}), "a name is of one block"
 
 
+def test_the_readme_leaves_out_no_report_stream_that_was_trained_on(script, stored):
+    """A row for each stream on which the row of `--trained` has a pack, whatever it found."""
+    tables, streams = script("tables"), script("stream_tables")
+    runs = streams.runs_of(STORE, stored)
+    trained = tables.of_experiment("frozen", "frozen_results").METHODS["stopped-1"]
+    wanted = {line.stream for line in streams.lines_of(runs, "report", 224, [trained])}
+    (block,) = tables.blocks({"README.md": (ROOT / "README.md").read_text()}, "headline")
+    assert {*re.findall(r"^\| ([a-z][\w-]+) \|", block, re.MULTILINE)} == wanted
+
+
 def test_a_block_is_printed_as_its_page_has_it(script):
     """By its name, or all of its page."""
     tables = script("tables")

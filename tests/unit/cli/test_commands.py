@@ -145,7 +145,7 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
     [
         (
             ["show", "gone"],
-            "no folder 'gone'; check the path, or start one with lw2g run (a model of photos: ",
+            "no folder 'gone'; check the path, or make one: lw2g start (a model of photos), lw2g run",
         ),
         (["export", "a.txt", "x"], "'a.txt' is a file and no folder; give a folder as RUN"),
         (["learn", "run", "x"], "'run' holds a run and no exported model; lw2g export run MODEL --learnable"),
@@ -469,6 +469,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     class Saved:
         task_to_set = (0, 1)
         temperature = 20.0
+        known = ("cat", "dog")
 
         def predict(self, paths, top_k, reject, *, partial):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
@@ -496,7 +497,7 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     assert ["a.png", "cat", "0.750"] in [
         line.split() for line in text.splitlines()
     ]  # no promise, no per cent
-    missing = invoke("predict", "here", "a.png", "gone.png")
+    missing = invoke("predict", "here", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
 
 

@@ -72,9 +72,17 @@ def call(*arguments: str, code: int = 0) -> str:
 def test_a_dry_run_prints_cells_and_needs_alone(grid):
     """Cells with their directories, data and weights with whether they are here; nothing is written."""
     printed = call(grid, "--dry-run")
-    assert all(
-        text in printed for text in ("seed 0", "seed 1", "digits (embedded)", "micro (embedded)", "2 cells")
+    shown = (
+        "seed 0",
+        "seed 1",
+        "digits (embedded)",
+        "micro (embedded)",
+        "2 cells: 2 seeds of one class order",
     )
+    assert all(text in printed for text in shown)
+    with Path(grid).open("a") as file:  # a seed draws none, and has others as an axis beside it
+        file.write('"benchmark.order_seed" = [1, 2, 3]\n')
+    assert "6 cells: 2 seeds of 3 class orders" in call(grid, "--dry-run")
     assert [path.name for path in Path().iterdir()] == ["two.toml"]
 
 

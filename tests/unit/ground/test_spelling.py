@@ -193,6 +193,14 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
     assert function("a", "b") == ("a", "b", (), None)
     with pytest.raises(TypeError, match=r"function\(\) missing 1 required positional argument: 'name'"):
         function("a")  # type: ignore[call-arg]
+    wrong: tuple[tuple[tuple[Any, ...], str], ...] = (
+        ((None, "b"), "one: expected a path but got None; give the path of a file or a folder$"),
+        (({"a": 1}, "b"), r"one: expected a path but got {'a': 1}; .*by their names: \*\*options"),
+        (("a", "b", ["c"]), r"more: expected a path but got \['c'\]; give each as an argument of .*: \*more"),
+    )
+    for arguments, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            function(*arguments)
 
 
 @pytest.mark.slow

@@ -304,6 +304,9 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
     assert [entry["path"] is None for entry in entries] == [True, False, False, True, True, True, True]
     assert entries[0]["top"] == entries[1]["top"] == entries[5]["top"]
     assert entries[6]["error"].startswith("'image 7': it is no image of the formats")
+    assert [entry["name"] for entry in model.predict(tmp_path.glob("1.*"))] == ["1.png"]
+    see_through = torch.cat([pixels[0], pixels[0][:1]]).permute(1, 2, 0).numpy()  # RGBA
+    assert torch.equal(model.transform(see_through), model.transform(pixels[0]))
 
 
 def test_it_is_a_module_that_is_not_trained(model, pixels):
@@ -334,6 +337,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
         ([], "no image was given"),
         (7, "an object of type int is no image; give paths, bytes or open files, PIL images"),
         ([[1, 2]], "an object of type list is no image"),
+        ({"a.png": 1}, "an object of type dict is no image"),
         (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
         (
             torch.zeros(3, 17, 16),

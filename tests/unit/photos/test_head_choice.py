@@ -117,7 +117,7 @@ def test_a_chosen_model_learns_and_forgets_exactly(
     assert {"rejected", "calibrated"} <= more.predict(photos / "more", reject=0.1)[0].keys()
     gram = read_export(tmp_path / "more").tensors["baseline/closed_form.gram"]
     assert len(gram) == 1
-    lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
+    lw2g.unlearn(tmp_path / "more", last=True, out=tmp_path / "back", device="cpu")
     back, first = (read_export(tmp_path / name).tensors for name in ("back", "first"))
     learned = read_export(tmp_path / "back", whole=True).learned
     kept = {key.partition("/")[0] for key in learned if key.endswith("closed_form.gram")}
@@ -193,7 +193,8 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
     )
     assert done.exit_code == 0, done.output
     assert "head: lda (ridge on " in done.stdout
-    assert "the smallest, for too few images tell them apart" in done.stdout
+    assert "the smallest, as there are too few images to compare them" in done.stdout
+    assert " PHOTO, lw2g test " in done.stdout  # it cannot reject, and no command that fails is advised
 
 
 def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = "changed it by -1.0 to +0.5 points on 2 streams like this (1 of them surely), with ViT-Tiny"
+    words = "changed it by -1.0 to +0.5 points on 2 streams like this, 1 of them beyond chance (ViT-Tiny)"
     assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)

@@ -118,9 +118,14 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
         (([np.full((4, 4, 3), np.nan)], ["a"]), "folder: image 0: pixels of float64 from nan to nan have no"),
         (
-            ([np.zeros((4, 4, 4), np.uint8)], ["a"]),
-            "folder: image 0: an array of shape [4, 4, 4] is no image",
+            ([np.zeros((5, 4, 5), np.uint8)], ["a"]),
+            "folder: image 0: an array of shape [5, 4, 5] is no image",
         ),
+        (
+            (IMAGES, "cup"),
+            "folder: expected a list of labels but got 'cup'; give the class of each image, as in ['cup'",
+        ),
+        (("dir", ["a", "b", "c"]), "folder: expected a list of images but got 'dir'; give paths, arrays"),
         (([], []), "folder: no image was given; give at least one of each class"),
         (IMAGES, "folder: item 0 is a ndarray, and no pair (image, label); give a folder of CLASS/IMAGE, (i"),
         (7, "folder: expected a folder or labelled images but got int; give a folder of CLASS/IMAGE, (image"),

@@ -84,7 +84,7 @@ def test_a_step_on_several_layers_is_taken_back_to_the_bit(
     """`learn` then `unlearn` gives the model of before, every tensor with its bits."""
     begun = first(drawn / "ant-bee", tmp_path / "begun", "lda", layers)
     lw2g.learn(begun, drawn / "cat", out=tmp_path / "more", device="cpu")
-    lw2g.unlearn(tmp_path / "more", out=tmp_path / "back", device="cpu")
+    lw2g.unlearn(tmp_path / "more", last=True, out=tmp_path / "back", device="cpu")
     before, after = (exported.read_export(tmp_path / name).tensors for name in ("begun", "back"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)

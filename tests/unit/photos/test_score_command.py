@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,6 +108,11 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     assert done.exit_code == 2
     assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
     lw2g.unlearn(model[0], "blue", out=tmp_path / "red-alone")
+    alone = ["predict", str(tmp_path / "red-alone"), str(tmp_path / "more")]
+    assert "the model knows one class, and calls every image red" in CliRunner().invoke(main, alone).stderr
+    done = CliRunner().invoke(main, [*alone, "--reject", "0.2"])
+    assert done.exit_code == 2
+    assert "cannot tell unknown images: it knows one class; teach it another: lw2g learn" in done.stderr
     write_images(tmp_path / "forgotten" / "blue", (30, 30, 200), 1, 2)
     done = CliRunner().invoke(main, ["test", str(tmp_path / "red-alone"), str(tmp_path / "forgotten")])
     assert done.exit_code == 2
@@ -117,7 +123,7 @@ def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp
     """One line on stderr where the model could refuse, and none where it was told to or for programs."""
     write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
     folder = str(tmp_path / "more")
-    hint = "note: no image is called unknown; add --reject 0.05\n"
+    hint = "note: each image gets a class of the model; add --reject 0.05 to call some unknown\n"
     for words, said in (
         ([folder], hint),
         ([folder, "--reject", "0.1"], ""),
@@ -126,6 +132,11 @@ def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp
     ):
         done = CliRunner().invoke(main, ["predict", str(model[0]), *words])
         assert (done.exit_code, done.stderr, "unknown" in done.stdout) == (0, said, False), words
+    gone = CliRunner().invoke(main, ["predict", str(model[0]), f"{folder}/red/0.png", f"{folder}/gone.png"])
+    assert gone.exit_code == 1  # one that is missing has no answer, and the others do
+    rows = [line.split()[1:] for line in gone.stdout.splitlines() if ".png" in line]
+    assert [row[0] for row in rows] == ["red", "cannot"]
+    assert f"error: '{folder}/gone.png': it cannot be read (No such file" in gone.stderr
 
 
 def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:
@@ -206,19 +217,26 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
     assert (scored["accuracy"], scored["classes"][0]["taken_for"]) == (75.0, [("blue", 1)])
     assert scored == lw2g.test(opened, tmp_path / "more") == lw2g.test(folder, tmp_path / "more")
     grown, _ = opened.learn(tmp_path / "new", out=tmp_path / "grown")
-    assert grown.test(tmp_path / "new")["accuracy"] == 100.0
+    assert scored["learned"] == 0
+    again = grown.test(tmp_path / "new")
+    assert (again["accuracy"], again["learned"]) == (100.0, 6)
+    shutil.copy(tmp_path / "new/green/0.png", tmp_path / "more" / "red")
+    done = CliRunner().invoke(main, ["test", str(tmp_path / "grown"), str(tmp_path / "more")])
+    assert "note: the model has learned 1 of these images: of new ones fewer may be right" in done.stderr
     less, report = grown.unlearn("green", out=tmp_path / "less")
     assert (report["forgotten"], report["classes"]) == (["green"], ["blue", "red"])
     assert (tmp_path / "less" / "model.safetensors").read_bytes() == (
         folder / "model.safetensors"
     ).read_bytes()
-    back, report = grown.unlearn(out=tmp_path / "back")
+    back, report = grown.unlearn(last=True, out=tmp_path / "back")
     assert report["forgotten"] == ["green"]
     assert repr(back).splitlines()[1] == repr(less).splitlines()[1] == "  2 classes: blue, red"
     with pytest.raises(DataError, match="or give unknown classes as strangers=FOLDER"):
         back.test(tmp_path / "new")
     with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
         grown.unlearn("gren")
+    with pytest.raises(ConfigError, match="neither a class nor last; name a class, or give last=True for"):
+        grown.unlearn()
     with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
         lw2g.unlearn(opened, "red")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="max_loss: expected points of accuracy from 0 but got -1"):

@@ -152,7 +152,7 @@ def test_a_step_taken_back_leaves_the_bits_of_before(models: dict[str, Path], tm
         done = command("unlearn", models[now], "--last", "--out", tmp_path / now, "--device", "cpu")
         assert done.exit_code == 0, done.output
         assert same(tmp_path / now, models[before])
-        _, report = lw2g.unlearn(models[now], out=tmp_path / f"{now}-again", device="cpu")
+        _, report = lw2g.unlearn(models[now], last=True, out=tmp_path / f"{now}-again", device="cpu")
         assert report["classes"] == list(lw2g.load(models[before]).classes)
 
 
@@ -171,7 +171,7 @@ def test_a_forgotten_class_was_never_learned(models: dict[str, Path], glyphs: Pa
     again, report = lw2g.learn(tmp_path / "without", glyphs / "cat", out=tmp_path / "again", device="cpu")
     assert again.classes == (*NAMES, "cat")
     assert "a class of this name was forgotten" in " ".join(report["warnings"])
-    lw2g.unlearn(tmp_path / "again", out=tmp_path / "undone", device="cpu")
+    lw2g.unlearn(tmp_path / "again", last=True, out=tmp_path / "undone", device="cpu")
     assert same(tmp_path / "undone", tmp_path / "without")
 
 
@@ -235,11 +235,17 @@ def test_a_step_costs_the_same_seeds_whatever_came_before(
     assert asked[0] == asked[1] < 4
 
 
-def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None:
+def test_what_a_base_cannot_forget_it_says(
+    glyphs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Of a run, cosine and mahalanobis forget a class exactly; lda has added it to sums that all share."""
+    shutil.copytree(glyphs / "test/cat", tmp_path / "new/cat")  # no images that the runs have learned
     for head in ("lda", "cosine", "mahalanobis"):
         lw2g.run(out=tmp_path / head, baseline="simple-cil", **SMALL, **{"baseline.head": head})
         lw2g.export(tmp_path / head, tmp_path / f"{head}-model", learnable=True)
+    caplog.clear()
+    lw2g.export(tmp_path / "cosine", tmp_path / "plain")
+    assert "probabilities are uncalibrated; learnable calibrates them" in caplog.text
     name = lw2g.load(tmp_path / "cosine-model").classes[1]
     with pytest.raises(ConfigError, match="in sums that it shares with other classes; only heads cosine"):
         lw2g.unlearn(tmp_path / "lda-model", name)
@@ -249,7 +255,7 @@ def test_what_a_base_cannot_forget_it_says(glyphs: Path, tmp_path: Path) -> None
         before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
         kept = [place for place in range(len(before.classes)) if place != 1]
         assert torch.equal(less(image)[:, kept], before(image)[:, kept])
-        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", glyphs / "cat", device="cpu")
+        learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", tmp_path / "new", device="cpu")
         assert learned.classes[-1] == "cat"
 
 
@@ -354,7 +360,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("twice", "is an image of class 'ant', too; keep it in one"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
-        ("empty", r"1 of 1 class in .* holds no image, first \['bat'\]"),
+        ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
             "several",
@@ -374,7 +380,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class or --last"),
-        (("learn", glyphs, glyphs / "cat"), "or without a run lw2g start FOLDER MODEL"),
+        (("learn", glyphs, glyphs / "cat"), "make one: lw2g start FOLDER MODEL, or of a run lw2g"),
         (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
         (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
         (("test", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),
@@ -396,14 +402,20 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
 
 
 def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
-    """Whoever finds a model learns its classes, what it is made of, and when it learned what."""
-    assert command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more").exit_code == 0
+    """Whoever finds a model learns its classes, when it learned what, and by what it answers."""
+    done = command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more")
+    assert done.exit_code == 0
+    more = f"{tmp_path}/more"
+    following = f"next: lw2g predict {more} PHOTO --reject 0.05; back again: lw2g unlearn {more} --last"
+    assert done.stdout.splitlines()[-1] == following
     lines = command("show", tmp_path / "more").stdout.splitlines()
-    assert lines[0] == "baseline simple-cil, head lda, backbone micro at 32 pixels"
-    assert lines[2] == "3 classes: ant, bee, cat"
-    assert re.search(
-        r": learned 24 images of cat from cat; accuracy [\d.]+ % of 4 of them, before", lines[-1]
-    )
+    assert lines[0] == "3 classes: ant, bee, cat"
+    assert re.search(r": learned 24 images of cat from cat; accuracy [\d.]+ % of 4 of them, before", lines[2])
+    assert lines[3:] == ["head lda, backbone micro at 32 pixels"]
+    whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
+    assert whole[:4] == lines
+    assert whole[4] == "baseline simple-cil"
+    assert whole[5].startswith("weights: ")
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
@@ -418,7 +430,7 @@ def test_show_says_from_which_folders_it_was_learned_and_tested(glyphs: Path, tm
     said = (
         r": learned 36 images of ant, bee from photos/train; accuracy [\d.]+ % of 12 images from photos/test$"
     )
-    assert re.search(said, command("show", model).stdout.splitlines()[-1])
+    assert re.search(said, command("show", model).stdout.splitlines()[1])
     assert (report["learned_from"], report["tested_on"]) == ("photos/train", "photos/test")
     assert str(tmp_path) not in command("show", model, "--json").stdout
     given = [(Image.open(path), path.parent.name) for path in sorted((glyphs / "cat").rglob("*.png"))]
@@ -519,21 +531,39 @@ def test_a_class_has_one_name_in_either_unicode_form(glyphs: Path, tmp_path: Pat
     assert json.loads(done.stdout)["forgotten"] == [cafe]
 
 
-def test_an_image_that_was_learned_as_another_class_is_told(
+def test_an_image_counts_once_however_often_it_is_learned(
     models: dict[str, Path], glyphs: Path, tmp_path: Path
 ) -> None:
-    """Of the model only features are left; copies are known by these, and similar images are none."""
-    shutil.copytree(glyphs / "dog/dog", tmp_path / "new/dog")
-    for name in ("00.png", "01.png"):
-        shutil.copy(glyphs / "first/ant" / name, tmp_path / "new/dog" / f"ant{name}")
-    told = command("learn", models["cat"], tmp_path / "new", "--out", tmp_path / "out").stderr
-    assert "2 images learned before as another class, first" in told
-    assert f"'{tmp_path}/new/dog/ant00.png' as ant; keep each" in told
-    again = command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "other").stderr
-    assert "learned before" not in again
+    """Features tell: what was learned before is left out or refused, and no check asks for it."""
+    new = tmp_path / "new"
+    shutil.copytree(glyphs / "first/ant", new / "ant")
+    alone = command("learn", models["cat"], new)
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert "there is nothing new to learn: 24 images learned before; give others" in alone.stderr
+    shutil.copytree(glyphs / "dog/dog", new / "dog")
+    shutil.copytree(glyphs / "first/bee", new / "bee")
+    shutil.copytree(glyphs / "bee/bee", new / "bee", dirs_exist_ok=True)
+    for path in (new / "bee").glob("*.png"):  # in another encoding it is the same image
+        Image.open(path).save(path.with_suffix(".bmp"))
+        path.unlink()
+    done = command("learn", models["cat"], new, "--test", glyphs / "first", "--out", tmp_path / "out")
+    assert "note: 36 images learned before, and left out" in done.stderr
+    assert "test: shares 36 images with what is learned" in done.stderr
+    assert "learned 36 images of 1 new class and 1 known class" in done.stdout
+    for name in ("bee", "dog"):
+        lw2g.learn(models["cat"] if name == "bee" else tmp_path / "bee", glyphs / name, out=tmp_path / name)
+    image = torch.rand(3, 3, 32, 32)
+    one, other = (lw2g.load(tmp_path / name, device="cpu")(image) for name in ("out", "dog"))
+    assert torch.allclose(one, other)  # as if the copies had not been there
+    shutil.move(new / "ant/00.png", new / "dog/ant00.png")
+    twice = command("learn", models["cat"], new)
+    assert twice.exit_code == 2
+    assert (
+        f"1 image learned before as another class, first '{new}/dog/ant00.png' as 'ant'; keep" in twice.stderr
+    )
     assert (
         "learned before"
-        not in command("learn", models["cat"], glyphs / "cat", "--out", tmp_path / "cat").stderr
+        not in command("learn", models["cat"], glyphs / "dog", "--out", tmp_path / "no").stderr
     )
 
 
