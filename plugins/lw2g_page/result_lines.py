@@ -22,13 +22,15 @@ _MIXED = "mixed"
 """The column that tells in what rows are not comparable."""
 _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
+_LOST = "FFM"
+"""The column of points that were lost, where what was gained has a minus."""
 _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
     "FAA": "right, %, mean over tasks",
     _DIFFERENCE: "points",
-    "FFM": "lost, points; below 0 gained",
+    "FFM": "lost, points",
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",
@@ -128,8 +130,10 @@ def results_of(
     for title, key in zip(options.titles, options.keys, strict=True):
         heads.append(Heading(title=title, key=key, text=True))
     if numbers:
-        for cell in numbers[0]:
+        for place, cell in enumerate(numbers[0]):
             words = _WORDS.get(cell.title, "")
+            if cell.title == _LOST and any(_is_negative(line[place].content) for line in numbers):
+                words += "; below 0 gained"
             heads.append(Heading(title=_with_its_unit(cell.title), words=words, text=cell.text))
     made = []
     for row, name, values, cells in zip(table.rows, options.names, options.values, numbers, strict=True):
@@ -201,6 +205,11 @@ def _with_differences(
                 interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
     return made
+
+
+def _is_negative(content: Cell | str) -> bool:
+    value = content.value if isinstance(content, Cell) else content
+    return value.startswith("-") and value != "-"
 
 
 def _in_words(cell: ResultCell) -> str:

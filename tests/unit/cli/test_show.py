@@ -161,7 +161,7 @@ def test_show_tells_motions_and_what_an_expert_costs(tmp_path):
 
 
 def test_show_explains_every_number_it_prints(finished):
-    """Each column, metric and cost of a real record has a meaning beside it, and nothing that it lacks has."""
+    """Each column, metric and cost of a real record has a meaning beside it, what it lacks has none."""
     text = invoke("show", finished[0], "--explain").stdout
     shown, definitions = text.split("\ndefinitions")
     explained = {line.strip().split("  ")[0] for line in definitions.splitlines()}

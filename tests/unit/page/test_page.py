@@ -245,6 +245,11 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     results = results_of(table, [COLUMNS["faa"]], [COLUMNS["faa"]], reference)
     assert [line.roles for line in results.lines] == [[], [], ["reference"]]
     assert [one.title for one in results.head][-2:] == ["FAA", "FAA less reference"]
+    ffm = [COLUMNS["ffm"]]
+    assert results_of(table, ffm, ffm).head[-1].words == "lost, points"
+    write_full_run("gained", {"metrics.ffm": -5.0}, policy="always")
+    (gained,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert results_of(gained, ffm, ffm).head[-1].words == "lost, points; below 0 gained"
     gap = table.rows[1].difference(reference, COLUMNS["faa"])
     assert [str(line.cells[-1].content) for line in results.lines] == ["-1.0", "+15.7", "-"]
     assert gap is not None
