@@ -56,9 +56,6 @@ SHOWN = {
 }
 """Files outside this folder, and the pages of the site that show them."""
 _SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
-_PICTURE = re.compile(r"^<picture>\n(.*?)^</picture>$", re.DOTALL | re.MULTILINE)
-_FORM = re.compile(r'media="(.*?)" srcset="(.*?)"|alt="(.*?)" src="(.*?)"')
-"""A form of a picture: what a reader's screen asks for and its file, or the plain one's words and file."""
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+[^)#\s]+\.md)")
 _WHOLE = re.compile(
     r"[(\[][-+][\d.]+(?: to |, )[-+][\d.]+[)\]]|\(\d+ orders?\)"
@@ -66,7 +63,10 @@ _WHOLE = re.compile(
 )
 """Intervals, spreads and numbers of orders in a table: none is broken in two lines."""
 _WORDS = {"long": 60, "words": 20}
-"""Classes of a table's cells by the least number of their letters; such columns are wide enough to read."""
+"""Classes of a table's cells by the least number of their letters; such columns are wide enough to read.
+
+A shorter one at the left is a name, which no hyphen breaks.
+"""
 _TERM = re.compile(rf"\b({'|'.join(GLOSSARY)})\b")
 
 
@@ -95,6 +95,10 @@ def explain_terms(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def shape_cells(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Let cells of tables break beside an interval, not within it, and mark those that hold words."""
+    for row in doctree.findall(nodes.row):
+        first = row.next_node(nodes.entry)
+        if first is not None and len(first.astext()) < min(_WORDS.values()):
+            first["classes"].append("name")
     for cell in list(doctree.findall(nodes.entry)):
         letters = len(cell.astext())
         cell["classes"] += [name for name, least in _WORDS.items() if letters >= least][:1]
@@ -127,28 +131,9 @@ def lead_within_the_site(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = _OUTSIDE.sub(on_site, _SITE.sub(r"\1", for_the_site(source[0])))
 
 
-def show_pictures(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Make an image of each form of a `<picture>`: the site has a switch of its own for light and dark."""
-    source[0] = _PICTURE.sub(lambda found: _images(found[1]), source[0])
-
-
-def _images(forms: str) -> str:
-    """Return a directive for each form."""
-    found = _FORM.findall(forms)
-    words = found[-1][2]
-    dark, narrow = ("dark" in forms), ("max-width" in forms)
-    images = []
-    for media, srcset, _, src in found:
-        classes = ["only-dark" if "dark" in media else "only-light"] if dark else []
-        classes += ["narrow" if "max-width" in media else "wide"] if narrow else []
-        images.append(f"```{{image}} {srcset or src}\n:class: {' '.join(classes)}\n:alt: {words}\n```\n")
-    return "\n".join(images)
-
-
 def setup(app: Sphinx) -> None:
     """Register what the pages need beside their text."""
     app.connect("source-read", lead_within_the_site)
-    app.connect("source-read", show_pictures)
     app.connect("doctree-resolved", explain_terms)
     app.connect("doctree-resolved", shape_cells)
     app.connect("doctree-resolved", mark_command_lines)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import attrs
+
 __all__ = [
     "ComponentError",
     "ConfigError",
@@ -25,6 +27,7 @@ __all__ = [
     "error_text",
     "first_line",
     "is_out_of_memory",
+    "message_of",
     "nearest",
     "no_folder",
     "printable",
@@ -190,13 +193,31 @@ def error_text(error: BaseException, kind: str = "") -> str:
     ("KeyError: 'x'", 'StopIteration')
     """
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(message_of(error).split())
     except Exception:  # raised by a plugin's __str__
         text = "(its message cannot be read)"
     kind = kind or type(error).__name__
     if not text:
         return kind
     return f"{kind}: {text}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message; of a value that attrs refuses, without the description of its field.
+
+    >>> message_of(ValueError("too small")), message_of(KeyError("x"))
+    ('too small', "'x'")
+    """
+    if len(error.args) < 2 or not isinstance(error.args[1], attrs.Attribute):
+        return str(error)
+    said, field, *about = error.args
+    if isinstance(error, ValueError) and len(about) == 2 and isinstance(about[1], str):
+        known, given = about
+        if not isinstance(known, str | re.Pattern):  # the values of which it has to be one
+            names = [str(name) for name in known]
+            listed = ", ".join(names)
+            return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {listed}"
+    return str(said)
 
 
 def first_line(error: BaseException) -> str:

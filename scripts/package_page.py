@@ -12,8 +12,8 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT = Path(__file__).resolve().parents[1]
-_PICTURE = re.compile(r"<picture>.*?</picture>\n+\*[^*]*\*\n+", re.DOTALL)
-"""A picture and the words below it."""
+_PICTURE = re.compile(r"<picture>.*?</picture>\n+(?:<!--[^>]*-->\n+)?\*[^*]*\*\n+", re.DOTALL)
+"""A picture and the words below it, which may stand between marks."""
 _WITHIN = re.compile(r"\[([^]]+)\]\((?![a-z]+://|#)[^)]+\)")
 """A link to a file of the repository."""
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
@@ -21,7 +21,8 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 def package_page(readme: str) -> str:
     """Return a README for readers who have no checkout: what it links to in one stays as words."""
-    return _WITHIN.sub(r"\1", _COMMENT.sub("", _PICTURE.sub("", readme)))
+    without_marks = _COMMENT.sub("", readme)
+    return _WITHIN.sub(r"\1", _PICTURE.sub("", without_marks))
 
 
 class PackagePage(MetadataHookInterface):

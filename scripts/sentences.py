@@ -133,6 +133,9 @@ def sentence(
         before = part
         indent = "  " if point else ""
         filled_part = FIELD.sub(filled, " ".join(part.split()))
-        yield from textwrap.wrap(
-            filled_part, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
+        # a line that began with "%" would be a remark on the site
+        whole = filled_part.replace(" %", "\N{NO-BREAK SPACE}%")
+        for line in textwrap.wrap(
+            whole, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ):
+            yield line.replace("\N{NO-BREAK SPACE}%", " %")

@@ -51,7 +51,7 @@ ROWS = {
     TRAINED: "slca-plus-plus_always_auto/dbf4000d4e4f",
     "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
 }
-"""The rows of the report and their packs; frozen_page.py tells below the picture how other orders end."""
+"""The rows of the report and their packs; frozen_words.py tells below the picture how other orders end."""
 
 
 def cut(photos: Path, out: Path) -> None:
@@ -110,7 +110,7 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
                 page.set_input_files("#image", wanted)
                 page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
                 page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
-                page.evaluate("document.getElementById('message').textContent = ''")
+                page.evaluate("document.getElementById('message').hidden = true")
                 for suffix, width in WIDTHS.items():
                     page.set_viewport_size({"width": width, "height": 900})
                     last = page.locator(".tried").last.bounding_box()

@@ -24,7 +24,7 @@ from lw2g.errors import counted
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.right_answers import RightAnswers, right_answers
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, paired_difference
 from lw2g_store.layout import read_protocol
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored
@@ -322,14 +322,21 @@ class Line:
     @cached_property
     def less_the_floor(self) -> Difference | None:
         """Return the paired difference from the floor over the orders of both; None for the floor itself."""
-        if self.method == FLOOR:
-            return None
+        return None if self.method == FLOOR else over_orders_and_images(*self._beside_the_floor())
+
+    def less_by_orders(self) -> Difference | None:
+        """Return the same with a t interval over orders alone, which orders that end alike do not have."""
+        sides = self._beside_the_floor()
+        return paired_difference(*({order: own.accuracy for order, own in of.items()} for of in sides))
+
+    def _beside_the_floor(self) -> tuple[dict[int, RightAnswers], dict[int, RightAnswers]]:
+        """Return the answers by order, and those of the floor."""
         ours, theirs = ({run.order: run.answers for run in runs} for runs in (self.runs, self.floor))
         if self.floor and len(_streams()[self.stream]["sha256"]) == 1:
             # every order has the same images of the same classes, and the floor sees no order
             known = self.floor[0].answers
             theirs = {order: in_order_of(known, answers) for order, answers in ours.items()} | theirs
-        return over_orders_and_images(ours, theirs)
+        return ours, theirs
 
 
 def in_order_of(known: RightAnswers, other: RightAnswers) -> RightAnswers:
@@ -373,7 +380,8 @@ def _seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
         return "shared"
     every = [run.seconds for run in line.runs if run.seconds is not None]
-    return f"{statistics.fmean(every):,.0f}" if every else "GPU"
+    # orders ran beside other programs, which only add
+    return f"{min(every):,.0f}" if every else "GPU"
 
 
 def _forwards_shown(line: Line) -> str:

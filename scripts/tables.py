@@ -58,7 +58,8 @@ PAGES = (
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->.*?<!-- end of (?:table|frozen|cells|gains) -->",
+    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->"
+    r".*?<!-- end of (?:table|frozen|cells|gains) -->",
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
@@ -173,9 +174,12 @@ def name_of(block: re.Match[str]) -> str:
 
 
 def carries_page(text: str) -> str:
-    """Return the page of the study of carries with its tables, as its own script writes them."""
+    """Return the page of the study of carries with its tables and verdicts, as its own scripts have them."""
     study = of_experiment("carries", "table")
-    return str(study.page_with(text, study.study_lines(CELLS)))
+    text = study.page_with(text, study.study_lines(CELLS))
+    for name, lines in of_experiment("carries", "verdicts").page_parts(study.load(CELLS)).items():
+        text = with_table(text, name, lines)
+    return str(text)
 
 
 def of_experiment(folder: str, module: str) -> Any:

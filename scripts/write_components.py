@@ -57,8 +57,9 @@ TITLES: Mapping[Kind, str] = {
 LIST = """\
 # All components
 
-For whoever chooses one. `lw2g plugins NAME`, or its page on the site<!-- site:  ([all](components/index.md)) -->,
-tells options, paper and what differs from it; a record tells what differed in its run (`deviations`).
+What there is to choose from. `lw2g plugins NAME`, or its page on the
+site<!-- site:  ([all](components/index.md)) -->, tells options, paper and what differs from it; a record
+tells what differed in its run (`deviations`).
 
 A method that *grows* composes with every growth policy. One with *other heads* takes
 `--set baseline.head=NAME` in place of its own.
@@ -204,7 +205,7 @@ def listing() -> str:
     lines = [LIST, *table(("method", "what it is", "published", "grows", "other heads"), rows)]
     for kind, title in TITLES.items():
         named = ", ".join(f"`{one.name}`" for one in there if one.kind == kind)
-        pages = f"<!-- site:  ([what each does](components/{PLURALS[kind]}.md)) -->"
+        pages = f"<!-- site:  ([each](components/{PLURALS[kind]}.md)) -->"
         lines += [f"## {title}", "", f"`lw2g plugins {kind}`{pages}: {named}", ""]
     return "\n".join([*lines, END])
 

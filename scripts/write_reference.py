@@ -32,6 +32,9 @@ RETURNED = (
 )
 """The modules whose classes the functions of the root return."""
 
+READ = RETURNED[:2]
+"""Those of them whose classes a program reads: the page names their members alone."""
+
 ESTIMATORS = (
     "plugins/lw2g_sklearn/continual_classifier.py",
     "plugins/lw2g_sklearn/feature_extractor.py",
@@ -176,7 +179,12 @@ def form(node: Named, *, typed: bool = False) -> str:
 
 def brief(node: Named, said: str) -> Iterator[str]:
     """Yield one line for a name, and one for each method of a class that is its own."""
-    yield f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    told_of = f"- `{short(form(node))}`: {inline(said.splitlines()[0])}"
+    if any((node, said) in definitions(path).values() for path in READ):
+        members = ", ".join(f"`{short(method(child))}`" for child, _ in methods_of(node))
+        yield f"{told_of} Members: {members}." if members else told_of
+        return
+    yield told_of
     known = OF_SCIKIT_LEARN if node in [own for own, _ in estimators().values()] else ()
     for child, told in methods_of(node):
         if child.name not in known:

@@ -23,6 +23,8 @@ from results import Cell, chosen, less, load, task_mean
 ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
 JUDGED = ("none", "affine", "gate", "fresh")
 """The rows that the hypotheses speak of; the page has these alone."""
+LARGE = 224
+"""The size from which on the page has accuracies; of smaller images it has differences alone."""
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
@@ -61,11 +63,13 @@ def of_role(
         own = {name: chosen(cells, name, method, size) for name in names}
         own = {name: orders for name, orders in own.items() if orders}
         if own:
-            yield from table(f"{title}, {method}, {size} px", own, floor, whole=whole)
+            judged = JUDGED if size >= LARGE else ()
+            yield from table(f"{title}, {method}, {size} px", own, floor, ROWS if whole else judged)
 
 
-def table(title: str, streams: dict[str, list[Cell]], floor: Path, *, whole: bool) -> Iterator[str]:
-    """Yield the lines of one table, whole or with what is judged alone."""
+def table(title: str, streams: dict[str, list[Cell]], floor: Path, rows: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of one table with these rows; with all of them also random units, all differences."""
+    whole = rows == ROWS
     yield f"\n**{title}**\n"
     yield (
         "| FAA / with the expert (worst order) | "
@@ -76,7 +80,7 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path, *, whole: boo
     yield _row("raw `lda`", [_mean([each.faa("raw") for each in own]) for own in streams.values()])
     if whole:
         yield _row("`ridge` on 1,000 random units", [_pair(*_floor(floor, own)) for own in streams.values()])
-    for carry in ROWS if whole else JUDGED:
+    for carry in rows:
         pairs = [
             [[each.faa(carry, expert=expert) for each in own] for expert in (False, True)]
             for own in streams.values()

@@ -1,11 +1,14 @@
-"""Print the verdicts on ``hypotheses.toml`` from the cells.
+"""Print the verdicts on ``hypotheses.toml`` from the cells, and what docs/carries.md shows of them.
 
-python experiments/carries/verdicts.py experiments/carries/cells
+    python experiments/carries/verdicts.py experiments/carries/cells
+
+``scripts/tables.py`` writes them into the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +17,9 @@ from typing import Any
 import numpy as np
 from results import Cell, chosen, less, load, mean_and_half
 from scipy import stats
+from sentences import WIDTH
+
+from lw2g.blocks.motions import ALARMING
 
 HYPOTHESES = Path(__file__).with_name("hypotheses.toml")
 
@@ -71,33 +77,80 @@ def _name(variant: Mapping[str, Any]) -> str:
 def judged(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield the lines of all verdicts."""
     for name in ("i", "i-exploratory", "ii", "iii", "iv"):
-        hypothesis = plan[name]
-        judge = correlation if hypothesis["kind"] == "rank correlation" else margin
-        yield f"({name}) {hypothesis['claim']}"
+        yield f"({name}) {plan[name]['claim']}"
         for method in (plan["main"], *plan["replications"]):
             for size in plan["sizes"]:
-                own = {stream: chosen(cells, stream, method, size) for stream in plan["streams"]}
-                present = {stream: orders for stream, orders in own.items() if orders}
-                if not present:
-                    continue
-                verdict, lines = judge(hypothesis, present)
-                missing = [
-                    f"{stream} {len(orders)}"
-                    for stream, orders in own.items()
-                    if len(orders) < plan["orders"]
-                ]
-                if missing:
-                    verdict = f"open (orders so far: {', '.join(missing)}); on what there is: {verdict}"
-                yield f"  {method}, {size} px: {verdict}"
-                yield from (f"    {line}" for line in lines)
+                told = judge(plan, plan[name], method, size, cells)
+                if told is not None:
+                    verdict, lines = told
+                    yield f"  {method}, {size} px: {verdict}"
+                    yield from (f"    {line}" for line in lines)
+
+
+def judge(
+    plan: Mapping[str, Any], hypothesis: Mapping[str, Any], method: str, size: int, cells: Sequence[Cell]
+) -> tuple[str, list[str]] | None:
+    """Return the verdict on a hypothesis for a method at a size, and its lines; None without any cell."""
+    own = {stream: chosen(cells, stream, method, size) for stream in plan["streams"]}
+    present = {stream: orders for stream, orders in own.items() if orders}
+    if not present:
+        return None
+    of_kind = correlation if hypothesis["kind"] == "rank correlation" else margin
+    verdict, lines = of_kind(hypothesis, present)
+    missing = [f"{stream} {len(orders)}" for stream, orders in own.items() if len(orders) < plan["orders"]]
+    if missing:
+        verdict = f"open (orders so far: {', '.join(missing)}); on what there is: {verdict}"
+    return verdict, lines
+
+
+# -- page ------------------------------------------------------------------------------------------------
+
+
+def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """Return what the page shows between its marks, by their names."""
+    plan = tomllib.loads(HYPOTHESES.read_text(encoding="utf-8"))
+    rows = [f"| hypothesis | {' | '.join(f'{size} px' for size in plan['sizes'])} |"]
+    rows.append("| --- |" + " --- |" * len(plan["sizes"]))
+    for name in ("i", "ii", "iii", "iv"):
+        told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
+        shown = " | ".join("-" if one is None else one[0] for one in told)
+        rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
+    return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
+
+
+def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:
+    """Return how far new classes move, in medians of earlier tasks', in each step that has earlier ones."""
+    own = [cell for stream in streams for cell in chosen(cells, stream, plan["main"], size)]
+    lengths = [cell.step("new_train") for cell in own]
+    return [float(of[at] / np.median(of[:at])) for of in lengths for at in range(1, len(of))]
+
+
+def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield how often a run would have warned of what moves far, and from what that was chosen."""
+    streams = {cell.facts["stream"] for cell in cells} - set(plan["streams"])
+    calm = motions(plan, cells, min(plan["sizes"]), sorted(streams))
+    size = max(plan["sizes"])
+    found = {stream: motions(plan, cells, size, [stream]) for stream in plan["streams"]}
+    spoken = "; ".join(
+        f"{sum(each >= ALARMING for each in own)} of {len(own)} of `{stream}`"
+        for stream, own in found.items()
+    )
+    text = (
+        f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
+        f"of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, of "
+        f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. On report streams at {size} "
+        f"px that is in {spoken}. By (i) it says that a task is unlike the earlier ones, no more."
+    )
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
 
 def main() -> None:
     """Print the verdicts on the cells of a folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cells", type=Path, help="folder of the cells")
-    plan = tomllib.loads(HYPOTHESES.read_text())
-    print("\n".join(judged(plan, load(parser.parse_args().cells))))
+    plan = tomllib.loads(HYPOTHESES.read_text(encoding="utf-8"))
+    cells = load(parser.parse_args().cells)
+    print("\n".join([*judged(plan, cells), "", *page_parts(cells)["carries-warning"]]))
 
 
 if __name__ == "__main__":

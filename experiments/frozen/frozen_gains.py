@@ -16,7 +16,6 @@ import attrs
 import numpy as np
 from frozen_results import (
     HERE,
-    PLAN,
     ROOT,
     Difference,
     Hits,
@@ -148,67 +147,34 @@ def _spread(values: list[float]) -> str:
     return f"{np.mean(values):.1f}, sd {np.std(values, ddof=1):.1f}"
 
 
-def doublings(cells: Mapping[tuple[str, int], Hits]) -> tuple[dict[str, Difference], Difference | None]:
-    """Return what training adds for each doubling of the images a class, in points.
-
-    Least squares on the logarithm of the number of images. Intervals are a bootstrap over test images alone:
-    sets, draws of classes and seeds are as they are.
-
-    Args:
-        cells: What :func:`pairs` returns.
-
-    Returns:
-        The slope of each set that has two numbers of images, and the slope that is common to these sets, each
-        with a level of its own; None with fewer than two sets.
-    """
-    # by set: the products of the centred logarithms with each image's differences, and their squares
-    products: dict[str, Hits] = {}
-    squares: dict[str, float] = {}
-    for name in dict.fromkeys(name for name, _ in cells):
-        counts = [count for own, count in cells if own == name]
-        places = np.log2(counts) - np.mean(np.log2(counts))
-        if len(counts) > 1:
-            products[name] = places @ np.stack([cells[name, count] for count in counts])
-            squares[name] = float(places @ places)
-    own = {name: _slope([part], squares[name]) for name, part in products.items()}
-    if len(own) < 2:
-        return own, None
-    return own, _slope(products.values(), sum(squares.values()))
-
-
-def _slope(products: Iterable[Hits], squares: float) -> Difference:
-    """Return the slope of sets; `products` and `squares` are those of :func:`doublings`."""
-    draw = np.random.default_rng(0)
-    mean, images = 0.0, 0
-    means = np.zeros(PLAN["draws"])
-    for part in products:
-        values, counts = np.unique(part, return_counts=True)
-        drawn = draw.multinomial(len(part), counts / len(part), size=len(means)) @ values / len(part)
-        mean += 100 * float(part.mean()) / squares
-        means += 100 * drawn / squares
-        images += len(part)
-    low, high = np.quantile(means.round(9), [0.025, 0.975])  # machines add up in different orders
-    return Difference(mean=mean, low=float(low), high=float(high), orders=1, images=images)
-
-
-def regression(runs: Trained) -> Iterator[str]:
-    """Yield the slopes of :func:`doublings`, and what they do not say."""
-    found = few(runs)
-    own, common = doublings(pairs(runs))
-    for name, slope in own.items():
-        counts = [count for of, count in found if of == name]
-        ends = "; ".join(f"{found[name, count].mean:+.1f} with {count}" for count in counts)
-        yield f"- {name}: {slope} points for each doubling ({ends})"
-    if common is None:
-        sets = ", ".join(own) or "no set"
-        yield f"- no regression over sets: {sets} alone has trained rows of two numbers of images"
-        return
-    most = max(count for name, count in found if name in own)
-    ends = [found[name, most].mean for name in own if (name, most) in found]
+def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield in sentences what the rows of training on every task come to, and why at few images."""
+    cells = frozen_cells()
+    least = min(count for _, count in few(runs))
+    alike = all(own[str(least)]["takes"][0] == "lda" for own in cells.values())
+    taken = "`lda` on the last class token, too" if alike else "another head on some sets"
     yield (
-        f"- over {len(own)} sets, each with a level of its own: **{common}** points for each doubling; "
-        f"with {most} images a class the sets lie {max(ends) - min(ends):.1f} points apart"
+        f"With {least} images the frozen answer of this draw takes {taken}. Of the {{rows}} entries with "
+        "more images, training on every task, still under that `lda`, is below the frozen answer in {below} "
+        "({sure} with their interval), and above it with its interval in {above}."
+    ).format(**_sides(row for row in gains(known, runs, EVERY_TASK) if row.images > least))
+    weakest: dict[int, list[str]] = {}
+    for name, own in cells.items():
+        means = {int(count): float(np.mean(found["accuracy"]["lda"])) for count, found in own.items()}
+        weakest.setdefault(min(means, key=lambda count: means[count]), []).append(name)
+    where = "; ".join(f"with {count} on {', '.join(weakest[count])}" for count in sorted(weakest))
+    yield (
+        "Over all draws frozen `lda` has [fewest right "
+        f"answers](frozen_tables.md#by-the-number-of-images-a-class) {where}."
     )
+
+
+def _sides(rows: Iterable[Gain]) -> dict[str, int]:
+    """Return how many rows there are, below zero, surely below it, and surely above it."""
+    own = list(rows)
+    below = sum(row.gain < 0 for row in own)
+    sure, above = sum(row.high < 0 for row in own), sum(row.low > 0 for row in own)
+    return {"rows": len(own), "below": below, "sure": sure, "above": above}
 
 
 def verdicts(runs: Trained) -> Iterator[str]:
@@ -237,7 +203,7 @@ def main() -> None:
     """Print tables and verdicts."""
     known, runs = streams(), trained_runs(store())
     tables = [*table(known, runs, METHOD), "", *table(known, runs, EVERY_TASK)]
-    print("\n".join([*tables, "", *regression(runs), "", *frozen_table(), "", *verdicts(runs)]))
+    print("\n".join([*tables, "", *words(known, runs), "", *frozen_table(), "", *verdicts(runs)]))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import statistics
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import attrs
-from frozen_results import HERE, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+from frozen_claims import Found, Streams, above, less
+from frozen_results import HERE, Difference, Trained, store, streams, trained
 
 RULE = tomllib.loads((HERE / "recommendation.toml").read_text(encoding="utf-8"))
 FROZEN = "chosen"
@@ -30,16 +31,16 @@ class Step:
 
     name: str
     held: str
-    gains: Mapping[str, Difference]
+    gains: Found
     replaces: bool
 
     @property
     def positive(self) -> list[str]:
         """The streams on which its interval is above 0."""
-        return [name for name, own in self.gains.items() if own.low > 0]
+        return [name for name, own in self.gains.items() if above(own)]
 
 
-def steps(known: Mapping[str, Stream], runs: Trained) -> list[Step]:
+def steps(known: Streams, runs: Trained) -> list[Step]:
     """Return what becomes of each candidate from the second on, in the order of costs."""
     names = [candidate["name"] for candidate in RULE["candidate"]]
     held = names[0]
@@ -58,16 +59,10 @@ def steps(known: Mapping[str, Stream], runs: Trained) -> list[Step]:
     return found
 
 
-def gain(known: Mapping[str, Stream], runs: Trained, stream: str, name: str, held: str) -> Difference | None:
+def gain(known: Streams, runs: Trained, stream: str, name: str, held: str) -> Difference | None:
     """Return the difference of a candidate from the one that is held; None where either is missing."""
-    if stream not in known or (stream, name) not in runs:
-        return None
-    own = hits_by_order(known[stream], runs[stream, name])
-    if held == RULE["candidate"][0]["name"]:
-        return apart(known[stream], own, FROZEN)
-    if (stream, held) not in runs:
-        return None
-    return apart(known[stream], own, hits_by_order(known[stream], runs[stream, held]))
+    first = RULE["candidate"][0]["name"]
+    return less(known, runs, stream, name, FROZEN if held == first else held)
 
 
 def forwards(runs: Trained, name: str) -> float:
@@ -106,7 +101,7 @@ def settled(found: list[Step]) -> str:
     return ", whatever the streams without a run would give"
 
 
-def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+def lines(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what becomes of each candidate, and what is recommended."""
     found = steps(known, runs)
     for step in found:

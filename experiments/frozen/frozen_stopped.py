@@ -6,26 +6,13 @@ python experiments/frozen/frozen_stopped.py
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import attrs
-from frozen_results import (
-    PLAN,
-    ROOT,
-    Difference,
-    Run,
-    Stream,
-    Trained,
-    apart,
-    hits_by_order,
-    store,
-    streams,
-    trained,
-)
+from frozen_claims import OPEN, Claim, Found, Streams, above, below, less_by_stream, on_each, with_orders
+from frozen_results import PLAN, ROOT, Run, Trained, store, streams, trained
 
 STREAMS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
-Streams = Mapping[str, Stream]
-Found = Mapping[str, Difference]
 
 FIRST, SECOND = "stopped-1", "stopped-2"
 FAR, NEAR_NOTHING = "signs-first", "waste-first"
@@ -34,40 +21,23 @@ CLOSE = 2.0
 """Points within which adapting and training on the first task are taken to end."""
 
 
-@attrs.frozen(kw_only=True)
-class Judged:
-    """A claim with its verdict.
-
-    Attributes:
-        key: Its name in the README.
-        text: What it claims.
-        verdict: Whether it holds.
-        found: The differences that it rests on.
-    """
-
-    key: str
-    text: str
-    verdict: str
-    found: Found
+RAN = "holds where both ran"
 
 
-OF_THE_TABLE = ("s-iii", "s-v", "s-vi")
-"""Claims on differences from `auto`, which the table of the page has; this script prints them."""
-
-
-def lines(known: Streams, runs: Trained, tabled: Sequence[str] = ()) -> Iterator[str]:
-    """Yield each claim with its verdict on order 0, for which it was written, and what all orders give.
-
-    The differences of ``tabled`` claims are left out.
-    """
+def verdicts(known: Streams, runs: Trained) -> Iterator[Claim]:
+    """Yield each claim with the verdict of all orders beside that of order 0, for which it was written."""
     first = {key: {0: own[0]} for key, own in runs.items() if 0 in own}
     for written, whole in zip(judged(known, first), judged(known, runs), strict=True):
-        verdict = f"**{whole.verdict}**"
+        beside = ""
         if whole.verdict != written.verdict:
-            verdict += f" over all orders; on order 0, for which it was written: {written.verdict}"
-        told = "; ".join(f"{name}: {own}, n={own.orders}" for name, own in whole.found.items())
-        known_here = told and written.key not in tabled
-        yield f"- **({written.key})** {written.text} {verdict}" + (f". {told}" if known_here else "")
+            beside = f" over all orders; on order 0, for which it was written: {written.verdict}"
+        yield attrs.evolve(whole, beside=beside)
+
+
+def lines(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield each claim with its differences, and what two rows got right in the end by task."""
+    for claim in verdicts(known, runs):
+        yield claim.line(told=with_orders(claim.found))
     for name in (FAR, NEAR_NOTHING):
         for method in (FIRST, SECOND):
             if (name, method) in runs:
@@ -75,56 +45,60 @@ def lines(known: Streams, runs: Trained, tabled: Sequence[str] = ()) -> Iterator
                 yield f"- {method} on {name}, order 0, in the end by the task of the images: {shown} %"
 
 
-def judged(known: Streams, runs: Trained) -> Iterator[Judged]:
+def judged(known: Streams, runs: Trained) -> Iterator[Claim]:
     """Yield each claim with its verdict."""
-    found = differences(known, runs, FIRST, "ranpac-joined")
-    yield Judged(
+
+    def differences(left: str, right: str) -> Found:
+        return less_by_stream(known, runs, PLAN["development"], left, right)
+
+    found = differences(FIRST, "ranpac-joined")
+    yield Claim(
         key="s-i",
         text=f"Training on the first task ends within {CLOSE:.0f} points of adapting on it "
         "(`ranpac-joined`).",
-        verdict=_all(found, lambda own: abs(own.mean) <= CLOSE),
+        verdict=on_each(found, lambda own: abs(own.mean) <= CLOSE, RAN),
         found=found,
     )
-    found = differences(known, runs, SECOND, FIRST)
-    yield Judged(
+    found = differences(SECOND, FIRST)
+    yield Claim(
         key="s-ii",
         text="Far from ImageNet, on signs, the second task's training adds, with its interval.",
-        verdict=_all({name: own for name, own in found.items() if name == FAR}, lambda own: own.low > 0),
+        verdict=on_each({name: own for name, own in found.items() if name == FAR}, above, RAN),
         found=found,
     )
-    found = differences(known, runs, SECOND, "auto")
-    yield Judged(
+    found = differences(SECOND, "auto")
+    yield Claim(
         key="s-iii",
         text="Training on two tasks is above the frozen answer with its interval on signs alone, and below "
         "it on waste, by the mean.",
         verdict=_alone(found),
         found=found,
     )
-    found = {}
-    for method in (FIRST, SECOND):
-        for name, own in differences(known, runs, method, "recommended-joined").items():
-            found[f"{method} on {name}"] = own
-    yield Judged(
+    found = {
+        f"{method} on {name}": own
+        for method in (FIRST, SECOND)
+        for name, own in differences(method, "recommended-joined").items()
+    }
+    yield Claim(
         key="s-iv",
         text="Both are above training on all tasks (`recommended-joined`), by their means.",
-        verdict=_all(found, lambda own: own.mean > 0),
+        verdict=on_each(found, lambda own: own.mean > 0, RAN),
         found=found,
     )
-    found = differences(known, runs, FIRST, "auto", PLAN["development"] + PLAN["report"])
-    below = [name for name, own in found.items() if own.high < 0]
-    yield Judged(
+    found = less_by_stream(known, runs, PLAN["development"] + PLAN["report"], FIRST, "auto")
+    yield Claim(
         key="s-v",
         text="On no stream, development or report, is training on the first task below the frozen answer "
         "with its interval.",
-        verdict=f"refuted on {', '.join(below)}" if below else "holds where both ran",
+        verdict=on_each(found, lambda own: not below(own), RAN),
         found=found,
     )
     found = {name: found[name] for name in GAINING if name in found}
-    yield Judged(
+    yield Claim(
         key="s-vi",
         text="On report streams it is above the frozen answer with its interval on `signs-second` and on "
         "`cifar-second`.",
-        verdict=_all(found, lambda own: own.low > 0) if len(found) == len(GAINING) else "open",
+        verdict=on_each(found, above, RAN) if len(found) == len(GAINING) else OPEN,
         found=found,
     )
 
@@ -136,41 +110,14 @@ def by_task(run: Run, stream: str) -> list[float]:
     return [100 * float(right[tasks == task].mean()) for task in range(STREAMS[stream]["tasks"])]
 
 
-def differences(
-    known: Streams, runs: Trained, left: str, right: str, asked: Sequence[str] = PLAN["development"]
-) -> dict[str, Difference]:
-    """Return a trained row less a head or another trained row, on those streams asked for that have both."""
-    found = {}
-    for name in asked:
-        if name not in known or (name, left) not in runs:
-            continue
-        other = right
-        if right not in PLAN["rows"]:
-            if (name, right) not in runs:
-                continue
-            other = hits_by_order(known[name], runs[name, right])
-        own = apart(known[name], hits_by_order(known[name], runs[name, left]), other)
-        if own is not None:
-            found[name] = own
-    return found
-
-
-def _all(found: Found, criterion: Callable[[Difference], bool]) -> str:
-    """Return the verdict where each difference has to meet a criterion."""
-    if not found:
-        return "open"
-    against = [name for name, own in found.items() if not criterion(own)]
-    return f"refuted on {', '.join(against)}" if against else "holds where both ran"
-
-
 def _alone(found: Found) -> str:
     """Return the verdict on (s-iii)."""
     if FAR not in found or NEAR_NOTHING not in found:
-        return "open"
-    above = [name for name, own in found.items() if own.low > 0]
-    if above == [FAR] and found[NEAR_NOTHING].mean < 0:
+        return OPEN
+    sure = [name for name, own in found.items() if above(own)]
+    if sure == [FAR] and found[NEAR_NOTHING].mean < 0:
         return "holds"
-    return f"refuted (above on {', '.join(above) or 'none'})"
+    return f"refuted (above on {', '.join(sure) or 'none'})"
 
 
 def main() -> None:

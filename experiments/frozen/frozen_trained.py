@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import statistics
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from frozen_results import HERE, Difference, Stream, Trained, apart, hits_by_order, store, streams, trained
+from frozen_claims import Found, Streams, against, below, less_by_stream
+from frozen_results import HERE, Trained, store, streams, trained
 
 RULE = tomllib.loads((HERE / "trained.toml").read_text(encoding="utf-8"))
+TRAINED = RULE["cheaper"]
+"""The row that `--trained` stands for."""
 
-Found = Mapping[str, Difference]
 
-
-def differences(known: Mapping[str, Stream], runs: Trained) -> dict[str, Difference]:
+def differences(known: Streams, runs: Trained) -> Found:
     """Return the cheaper row less the held one on each development stream, over the rule's orders of both."""
-    found = {}
-    for name in RULE["development"]:
-        if name not in known:
-            continue
-        sides = []
-        for method in (RULE["cheaper"], RULE["held"]):
-            own = {
-                order: run for order, run in runs.get((name, method), {}).items() if order in RULE["orders"]
-            }
-            sides.append(hits_by_order(known[name], own))
-        difference = apart(known[name], *sides)
-        if difference is not None:
-            found[name] = difference
-    return found
+    asked = {
+        key: {order: run for order, run in own.items() if order in RULE["orders"]}
+        for key, own in runs.items()
+    }
+    return less_by_stream(known, asked, RULE["development"], RULE["cheaper"], RULE["held"])
 
 
 def missing(found: Found) -> list[str]:
@@ -43,8 +35,12 @@ def missing(found: Found) -> list[str]:
 
 def holds(found: Found) -> bool:
     """Return whether the cheaper row loses nothing on these streams, by both halves of the rule."""
-    nowhere_below = all(own.high >= 0 for own in found.values())
-    return nowhere_below and mean(found) >= 0
+    return not surely_below(found) and mean(found) >= 0
+
+
+def surely_below(found: Found) -> list[str]:
+    """Return the streams on which the interval is below 0."""
+    return against(found, lambda own: not below(own))
 
 
 def mean(found: Found) -> float:
@@ -65,14 +61,13 @@ def verdict(found: Found) -> str:
 
 def reasons(found: Found) -> str:
     """Return both halves of the rule with what was found."""
-    below = [name for name, own in found.items() if own.high < 0]
     return (
-        f"below 0 on {', '.join(below) or 'none'} of {len(found)} development streams, and "
+        f"below 0 on {', '.join(surely_below(found)) or 'none'} of {len(found)} development streams, and "
         f"the mean over them is {mean(found):+.1f} points"
     )
 
 
-def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+def table(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the differences as a table in Markdown, and what follows from them."""
     found = differences(known, runs)
     names = RULE["development"]
@@ -85,7 +80,7 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         yield f"Its interval here is {reasons(found)}. So `--trained` is to be: **{verdict(found)}**."
 
 
-def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+def lines(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the difference on each stream, and which row takes the name."""
     found = differences(known, runs)
     for name, own in found.items():

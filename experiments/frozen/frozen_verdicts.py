@@ -5,22 +5,10 @@ python experiments/frozen/frozen_verdicts.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from frozen_results import (
-    PLAN,
-    Difference,
-    Stream,
-    Trained,
-    apart,
-    between,
-    hits_by_order,
-    store,
-    streams,
-    trained,
-)
-
-Streams = Mapping[str, Stream]
+from frozen_claims import Found, Streams, above, less_by_stream, while_missing
+from frozen_results import PLAN, Difference, Stream, Trained, between, store, streams, trained
 
 
 def judged(known: Streams, runs: Trained) -> Iterator[tuple[str, str, list[str]]]:
@@ -42,14 +30,6 @@ def best_single(stream: Stream) -> str:
     return max(PLAN["i"]["right"], key=stream.accuracy)
 
 
-def of_method(known: Streams, runs: Trained, name: str, method: str, head: str) -> Difference | None:
-    """Return the difference of a trained row from a head on a stream; None where either is missing."""
-    if name not in known or (name, method) not in runs:
-        return None
-    stream = known[name]
-    return apart(stream, hits_by_order(stream, runs[name, method]), head)
-
-
 def no_lower(known: Streams, left: str) -> tuple[str, list[str]]:
     """Return the verdict on (i) and its lines."""
     margin = PLAN["i"]["margin"]
@@ -68,15 +48,14 @@ def no_lower(known: Streams, left: str) -> tuple[str, list[str]]:
     if below:
         verdict = f"refuted on {', '.join(below)}"
         verdict += f"; beyond its interval on {', '.join(beyond)}" if beyond else "; within its interval"
-    return _whole(verdict, len(lines), len(PLAN["report"])), lines
+    return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
 
 
 def far(known: Streams, runs: Trained, left: str) -> tuple[str, list[str]]:
     """Return the verdict on (i-far) and its lines."""
     plan = PLAN["i-far"]
-    found = {name: of_method(known, runs, name, plan["method"], left) for name in plan["streams"]}
     # the trained row less the head: turned around
-    turned = {name: own for name, own in found.items() if own is not None}
+    turned = less_by_stream(known, runs, plan["streams"], plan["method"], left)
     lines = [
         f"{name}: {-own.mean:+.1f} ({-own.high:+.1f} to {-own.low:+.1f}; {_orders(own)})"
         for name, own in turned.items()
@@ -86,49 +65,47 @@ def far(known: Streams, runs: Trained, left: str) -> tuple[str, list[str]]:
         verdict = "holds, sure on " + (
             ", ".join(name for name, own in turned.items() if own.high < 0) or "none"
         )
-    return _whole(verdict, len(turned), len(plan["streams"])), lines
+    return while_missing(verdict, len(turned), len(plan["streams"]), "streams"), lines
 
 
 def adapted(known: Streams, runs: Trained) -> tuple[str, list[str]]:
     """Return the verdict on (ii) and its lines."""
     plan = PLAN["ii"]
-    found = {name: of_method(known, runs, name, plan["left"], plan["right"]) for name in PLAN["report"]}
-    present = {name: own for name, own in found.items() if own is not None}
-    lines = [f"{name}: {own} ({_orders(own)})" for name, own in present.items()]
-    above = [name for name, own in present.items() if own.mean >= plan["margin"]]
+    present = less_by_stream(known, runs, PLAN["report"], plan["left"], plan["right"])
+    lines = _by_stream(present)
+    beside = [name for name, own in present.items() if own.mean >= plan["margin"]]
     beyond = [name for name, own in present.items() if own.low >= plan["margin"]]
     verdict = "holds"
-    if above:
-        verdict = f"refuted on {', '.join(above)}"
+    if beside:
+        verdict = f"refuted on {', '.join(beside)}"
         verdict += f"; sure on {', '.join(beyond)}" if beyond else "; within its interval"
-    return _whole(verdict, len(present), len(PLAN["report"])), lines
+    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), lines
 
 
 def alone(known: Streams, runs: Trained) -> tuple[str, list[str]]:
     """Return the verdict on (iii) and its lines."""
     plan = PLAN["iii"]
-    found = {name: of_method(known, runs, name, plan["left"], plan["right"]) for name in PLAN["report"]}
-    present = {name: own for name, own in found.items() if own is not None}
-    lines = [f"{name}: {own} ({_orders(own)})" for name, own in present.items()]
-    above = [name for name, own in present.items() if own.low > 0]
-    verdict = "holds" if set(above) == set(plan["alone"]) else "refuted"
-    verdict += f": above on {', '.join(above) or 'none'}"
-    return _whole(verdict, len(present), len(PLAN["report"])), lines
+    present = less_by_stream(known, runs, PLAN["report"], plan["left"], plan["right"])
+    lines = _by_stream(present)
+    sure_above = [name for name, own in present.items() if above(own)]
+    verdict = "holds" if set(sure_above) == set(plan["alone"]) else "refuted"
+    verdict += f": above on {', '.join(sure_above) or 'none'}"
+    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), lines
 
 
 def sure(known: Streams, left: str) -> tuple[str, list[str]]:
     """Return the verdict on (iv-sure) and its lines."""
     plan = PLAN["iv-sure"]
-    lines, above = [], []
+    lines, over = [], []
     for name in PLAN["report"]:
         if name not in known:
             continue
         ours, theirs = known[name].ece(left), known[name].ece(plan["right"])
         lines.append(f"{name}: {ours:.1f} % for {theirs:.1f} %")
         if ours > plan["share"] * theirs:
-            above.append(name)
-    verdict = f"refuted on {', '.join(above)}" if above else "holds"
-    return _whole(verdict, len(lines), len(PLAN["report"])), lines
+            over.append(name)
+    verdict = f"refuted on {', '.join(over)}" if over else "holds"
+    return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
 
 
 def strangers(known: Streams, left: str) -> tuple[str, list[str]]:
@@ -145,18 +122,15 @@ def strangers(known: Streams, left: str) -> tuple[str, list[str]]:
             twice.append(name)
     verdict = "holds" if len(twice) >= plan["streams"] else "refuted"
     verdict += f": on {len(twice)} of {len(lines)}"
-    return _whole(verdict, len(lines), len(PLAN["report"])), lines
+    return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
+
+
+def _by_stream(found: Found) -> list[str]:
+    return [f"{name}: {own} ({_orders(own)})" for name, own in found.items()]
 
 
 def _orders(own: Difference) -> str:
     return f"{own.orders} order{'s' * (own.orders > 1)}"
-
-
-def _whole(verdict: str, found: int, wanted: int) -> str:
-    """Return a verdict, or that it is open while streams are missing."""
-    if found == wanted:
-        return verdict
-    return f"open ({found} of {wanted} streams)" + (f"; on these: {verdict}" if found else "")
 
 
 def main() -> None:

@@ -6,21 +6,22 @@ python experiments/frozen/frozen_whole.py
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 import attrs
-from frozen_results import (
-    PLAN,
-    Difference,
-    Stream,
-    Trained,
-    apart,
-    between,
-    hits_by_order,
-    store,
-    streams,
-    trained,
+from frozen_claims import (
+    OPEN,
+    Claim,
+    Criterion,
+    Streams,
+    above,
+    below,
+    less,
+    on_each,
+    while_missing,
+    with_orders,
 )
+from frozen_results import Difference, Trained, between, store, streams, trained
 
 WHOLE = "cifar-whole"
 ORDERS = 3
@@ -32,7 +33,7 @@ OF_THE_HALF = 2.2
 
 
 @attrs.frozen(kw_only=True)
-class Claim:
+class Expected:
     """What was expected of one difference.
 
     Attributes:
@@ -47,54 +48,54 @@ class Claim:
     text: str
     left: str
     right: str
-    holds: Callable[[Difference], bool]
+    holds: Criterion
 
 
 CLAIMS = (
-    Claim(
+    Expected(
         key="w-i",
         text="Training on the first task is above the frozen answer, with its interval.",
         left="stopped-1",
         right="auto",
-        holds=lambda own: own.low > 0,
+        holds=above,
     ),
-    Claim(
+    Expected(
         key="w-ii",
         text="It is above training on every task, with its interval.",
         left="stopped-1",
         right="recommended",
-        holds=lambda own: own.low > 0,
+        holds=above,
     ),
-    Claim(
+    Expected(
         key="w-iii",
         text=f"It ends within {CLOSE:.0f} point of adapting on that task (`ranpac-joined`), by the mean.",
         left="stopped-1",
         right="ranpac-joined",
         holds=lambda own: abs(own.mean) <= CLOSE,
     ),
-    Claim(
+    Expected(
         key="w-iv, lda",
         text="Training on every task is above `lda` on the last class token, with its interval,",
         left="recommended",
         right="lda",
-        holds=lambda own: own.low > 0,
+        holds=above,
     ),
-    Claim(
+    Expected(
         key="w-iv, frozen",
         text="and below the frozen answer, with its interval.",
         left="recommended",
         right="auto",
-        holds=lambda own: own.high < 0,
+        holds=below,
     ),
-    Claim(
+    Expected(
         key="w-v",
         text="Twelve layers add to adapters of the first task: `ranpac-joined` is above `ranpac-adapted`, "
         "which reads the last class token, with its interval.",
         left="ranpac-joined",
         right="ranpac-adapted",
-        holds=lambda own: own.low > 0,
+        holds=above,
     ),
-    Claim(
+    Expected(
         key="w-vi",
         text="With 500 images a class training on the first task adds no less than with 50 on `cifar-second` "
         f"(+{OF_THE_HALF}), by the mean.",
@@ -117,7 +118,7 @@ ROWS = {
 """The rows that are runs, with what stands before them."""
 
 
-def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+def table(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the rows as a table in Markdown: right answers, what each has more than `auto`, and forwards."""
     if WHOLE not in known:
         return
@@ -127,7 +128,7 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     yield f"| `lda` | {stream.accuracy('lda'):.1f} | {between(stream, 'lda', 'auto')} | 1 |"
     yield f"| `auto` | {stream.accuracy('auto'):.1f} | - | 1 |"
     for method, shown in ROWS.items():
-        apart_from = difference(known, runs, method, "auto")
+        apart_from = less(known, runs, WHOLE, method, "auto")
         if apart_from is None:
             continue
         own = runs[WHOLE, method].values()
@@ -137,33 +138,21 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     yield ""
 
 
-def lines(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+def lines(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield each claim with its verdict and the difference that it rests on."""
     for claim in CLAIMS:
-        own = difference(known, runs, claim.left, claim.right)
-        told = f". {own}, n={own.orders}" if own is not None else ""
-        yield f"- **({claim.key})** {claim.text} **{verdict(claim, own)}**{told}"
+        own = less(known, runs, WHOLE, claim.left, claim.right)
+        found = {} if own is None else {WHOLE: own}
+        judged = Claim(key=claim.key, text=claim.text, verdict=verdict(claim, own), found=found)
+        yield judged.line(told=with_orders(found).removeprefix(f"{WHOLE}: "))
 
 
-def verdict(claim: Claim, own: Difference | None) -> str:
+def verdict(claim: Expected, own: Difference | None) -> str:
     """Return whether a claim holds; open while orders are missing."""
     if own is None:
-        return "open"
-    found = "holds" if claim.holds(own) else "refuted"
-    if own.orders < ORDERS:
-        return f"open ({own.orders} of {ORDERS} orders); on these: {found}"
-    return found
-
-
-def difference(known: Mapping[str, Stream], runs: Trained, left: str, right: str) -> Difference | None:
-    """Return a trained row less a head or another trained row; None where either is missing."""
-    if WHOLE not in known or (WHOLE, left) not in runs:
-        return None
-    stream = known[WHOLE]
-    own = hits_by_order(stream, runs[WHOLE, left])
-    if right in PLAN["rows"]:
-        return apart(stream, own, right)
-    return apart(stream, own, hits_by_order(stream, runs.get((WHOLE, right), {})))
+        return OPEN
+    found = on_each({WHOLE: own}, claim.holds).removesuffix(f" on {WHOLE}")
+    return while_missing(found, min(own.orders, ORDERS), ORDERS, "orders")
 
 
 def main() -> None:

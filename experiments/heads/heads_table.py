@@ -26,6 +26,8 @@ STORE = Path(__file__).resolve().parents[1] / "store"
 OF_A_SET = re.compile(r"features/like-for-like/(?P<set>[a-z0-9-]+)\.(?P<order>\d+)@\d+")
 COSTS = "tiny"
 """The data set whose seconds and numbers are told."""
+DOMAINS_OF = "pacs"
+"""The data set of which each task brings another domain of all classes."""
 
 
 def heads_of(stored: Stored) -> Iterator[str]:
@@ -43,13 +45,49 @@ def heads_of(stored: Stored) -> Iterator[str]:
             seconds = f"{statistics.fmean(record['seconds']['total'] for record in costs):,.0f}"
             kept = f"{statistics.fmean(record['storage']['statistics'] for record in costs):,.0f}"
         yield f"| {facts['label']} | {' | '.join(cells)} | {seconds} | {kept} |"
+    yield ""
+    yield from words_of(found)
+
+
+def words_of(found: Mapping[tuple[str, str], Sequence[Pack]]) -> Iterator[str]:
+    """Yield what the table comes to: how three heads end beside `lda`."""
+    means = {place: statistics.fmean(_values(packs)) for place, packs in found.items()}
+    above = {name: means["anacp", name] - means["lda", name] for name in SETS}
+    sets = ", ".join(f"{SETS[name][0]} ({gain:+.1f})" for name, gain in above.items() if gain > 0)
+    dear = [
+        statistics.fmean(_cost(pack, cost) for pack in found["anacp", COSTS])
+        / statistics.fmean(_cost(pack, cost) for pack in found["lda", COSTS])
+        for cost in (("seconds", "total"), ("storage", "statistics"))
+    ]
+    times = " and ".join(
+        f"{more:.0f} times the {what}" for more, what in zip(dear, ("time", "numbers"), strict=True)
+    )
+    yield f"- `anacp` is above `lda` on {sets}, for {times}."
+    apart = means["klda", DOMAINS_OF] - min(_values(found["klda", DOMAINS_OF]))
+    yield f"- `klda` depends on its first task: its worst order of PACS is {apart:.1f} points below its mean."
+    ridges = {head: facts["set"] for head, facts in HEADS.items() if facts["set"]["baseline.head"] == "ridge"}
+    lifted = [head for head, options in ridges.items() if options.get("baseline.head_features") != 0]
+    here = [means[head, DOMAINS_OF] - means["lda", DOMAINS_OF] for head in lifted]
+    there = [means[head, name] - means["lda", name] for head in lifted for name in SETS if name != DOMAINS_OF]
+    yield (
+        f"- `ridge` over random features is {min(there):+.1f} to {max(there):+.1f} points from `lda` where "
+        f"classes come, {min(here):+.1f} to {max(here):+.1f} where domains come, by its penalty and map."
+    )
+
+
+def _cost(pack: Pack, place: tuple[str, str]) -> float:
+    return float(pack.record[place[0]][place[1]])
+
+
+def _values(packs: Sequence[Pack]) -> list[float]:
+    return [float(pack.record["metrics"]["faa"]) for pack in packs]
 
 
 def _faa(packs: Sequence[Pack]) -> str:
     """Return the mean final accuracy over orders, the worst order in brackets."""
     if not packs:
         return "-"
-    values = [float(pack.record["metrics"]["faa"]) for pack in packs]
+    values = _values(packs)
     return f"{statistics.fmean(values):.1f} ({min(values):.1f})"
 
 
@@ -82,8 +120,9 @@ def main() -> None:
     """Print the table, or where its packs lie."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--packs", action="store_true", help="name the packs behind the table")
+    arguments = parser.parse_args()
     stored = stored_runs(STORE, load_catalogue())
-    if not parser.parse_args().packs:
+    if not arguments.packs:
         print("\n".join(heads_of(stored)))
         return
     for (head, name), packs in _runs(stored, HEADS).items():

@@ -1,7 +1,8 @@
 """Draw the decisions of runs beside those of the paper's table 7: HFC, HFC_pre and Z of every candidate.
 
-python experiments/paper/table7.py runs/paper/CELL/record.json table7.svg
-python experiments/paper/table7.py "all tokens=ONE/record.json" "one token=TWO/record.json" table7.svg
+    python experiments/paper/table7.py docs/table7.svg                      # the packs of space_rows.toml
+    python experiments/paper/table7.py runs/paper/CELL/record.json table7.svg
+    python experiments/paper/table7.py "all tokens=ONE/record.json" "one token=TWO/record.json" table7.svg
 
 Hollow points are angles of random spaces of the same ranks.
 
@@ -21,7 +22,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "growth"))
 
+from readings import of_policy, space_of
 from vega_picture import as_svg
 
 PAPER = (
@@ -39,6 +42,15 @@ PAPER = (
 """Task, set, HFC and HFC_pre, as printed; task 9 grew, all others reused the set of least Z."""
 PAPER_GREW = {1, 9}
 PARTS = ("HFC", "HFC_pre", "Z")
+SPACES = {
+    "queries by head: all tokens": "queries by head",
+    "block input: all tokens": "block input, all tokens",
+    "queries, full width: all tokens": "queries, full width",
+    "block input: one token an image, 24 images, centred": "one token, 24 images",
+    "block output: one token an image, 12 images, 0.99": "one token, 12 images",
+    "block input: mean of tokens": "one vector an image",
+}
+"""Old spaces of the packs that the page shows, with their names there, the largest angles first."""
 
 
 def of_the_paper() -> list[dict[str, object]]:
@@ -80,6 +92,12 @@ def of_a_run(record: dict[str, Any], title: str = "this run") -> list[dict[str, 
                 for part, value in named.items()
             ]
     return found
+
+
+def of_packs() -> list[dict[str, object]]:
+    """Return the points of the packs that the page shows."""
+    records = {space_of(record["config"]["growth"]): record for record in of_policy("one")}
+    return [point for space, title in SPACES.items() for point in of_a_run(records[space], title)]
 
 
 def drawn(found: list[dict[str, object]]) -> str:
@@ -140,10 +158,15 @@ def panel(run: str, part: str, *, first: bool, last: bool) -> dict[str, Any]:
 def main() -> None:
     """Draw records beside the paper."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("records", nargs="+", metavar="[TITLE=]RECORD", help="a run's record.json")
+    parser.add_argument(
+        "records",
+        nargs="*",
+        metavar="[TITLE=]RECORD",
+        help="a run's record.json; none: the packs of the page",
+    )
     parser.add_argument("out", type=Path, help="where the picture goes")
     arguments = parser.parse_args()
-    own: list[dict[str, object]] = []
+    own = [] if arguments.records else of_packs()
     for named in arguments.records:
         title, _, path = named.rpartition("=")
         of_run = of_a_run(json.loads(Path(path).read_text()), title or "this run")

@@ -97,21 +97,22 @@ class Experiment:
             runs: How many runs of it are meant, such as one per seed.
 
         Returns:
-            The cost and no lines; or None, and a line for each missing part: data, weights.
+            The cost, None without data and weights; and a line for each missing part: these, and packages.
 
         Raises:
             Lw2gError: It cannot be run, and nothing is missing.
         """
-        from lw2g.lifecycle.estimate import estimate, missing_parts
+        from lw2g.lifecycle.estimate import estimate, missing_packages, missing_parts
 
+        packages = missing_packages(self.config, self.catalogue)
         try:
-            return estimate(self.config, self.catalogue, tasks=tasks).times(runs), []
+            return estimate(self.config, self.catalogue, tasks=tasks).times(runs), packages
         except (ConfigError, DataError):
             # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
-            return None, missing
+            return None, missing + packages
 
     @contextmanager
     @expands_paths

@@ -15,8 +15,8 @@ from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
 from lw2g.errors import DataError, Lw2gError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
-from lw2g.interfaces.metric import DEFINITIONS
-from lw2g.maths.choosing import words_of_choice
+from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
+from lw2g.maths.choosing import named_candidate, words_of_choice
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.summaries import MeanStd, summary
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorded",
+    "head_of",
     "head_taken",
     "is_finished",
     "manifest_of",
@@ -64,6 +65,16 @@ class Recorded:
         """What each metric is, those of plugins too."""
         further = self.content.get("metric_definitions", {})
         return {**DEFINITIONS, **{name: entry["definition"] for name, entry in further.items()}}
+
+    @cached_property
+    def explained(self) -> dict[str, str]:
+        """What each metric and matrix is that the run has."""
+        values = dict(self.content["metrics"])
+        values["adjusted_rand_index"] = self.content.get("planted_groups")
+        values["feature drift"] = self.content.get("feature_drift")
+        lacking = {name for name in CORE_METRICS if name not in values}
+        lacking |= {name for name, value in values.items() if value is None}
+        return {name: text for name, text in self.definitions.items() if name not in lacking}
 
     @cached_property
     def decided_by_ranks(self) -> list[int]:
@@ -126,6 +137,19 @@ def head_taken(record: Mapping[str, Any]) -> str:
     """Return in a line which head a run has taken where it chose one, and what it tried; else nothing."""
     choice = record.get("findings", {}).get("choice")
     return words_of_choice(choice, "as its task came") if choice else ""
+
+
+def head_of(manifest: Manifest) -> str:
+    """Return the head of a model and the layers that it reads; of one that chooses, what it has taken.
+
+    It is empty where the method takes no head.
+    """
+    named = manifest.baseline.options.get("head")
+    if named is None:
+        return ""
+    if manifest.choice:
+        return f"{named}: {named_candidate(manifest.choice)}"
+    return named_candidate({"head": named, "layers": manifest.fingerprint.layers})
 
 
 def next_method(record: Mapping[str, Any]) -> str:

@@ -5,7 +5,9 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.tabular import SweepResult
 from lw2g.config.directory import RUNS
+from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import dump_resolved
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, counted, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.sweeps import EXECUTORS
-from lw2g.sweeps.executors import load_executor, merged_settings
+from lw2g.sweeps.cell_costs import cell_costs
+from lw2g.sweeps.executors import load_executor, merged_settings, need_of_executor
 from lw2g.sweeps.grid import Cell, cells_of_seeds, read_columns, read_executor, read_grid
 from lw2g.sweeps.needs import Need, missing_needs, needs_of, without_missing_files
 from lw2g.sweeps.rehearse import rehearsed_cells
@@ -28,6 +32,7 @@ from lw2g.sweeps.sweep_engine import require_valid, run_sweep
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
+    from lw2g.lifecycle.estimate import Estimate
 
 __all__ = [
     "DEFAULT_BENCHMARK",
@@ -41,6 +46,7 @@ __all__ = [
     "sweep_status",
 ]
 
+_SEED = "run.seed"
 Watch = Callable[["Sequence[Status]"], None]
 
 
@@ -140,11 +146,15 @@ class Plan:
     Attributes:
         grid: The TOML file.
         cells: The cells.
+        executor: The settings of the executor.
     """
 
-    def __init__(self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue) -> None:
+    def __init__(
+        self, grid: Path, cells: Sequence[Cell], catalogue: Catalogue, executor: Mapping[str, Any]
+    ) -> None:
         self.grid = grid
         self.cells = cells
+        self.executor = executor
         self._catalogue = catalogue
 
     @property
@@ -154,13 +164,37 @@ class Plan:
 
     @cached_property
     def needs(self) -> list[tuple[Need, ...]]:
-        """What each cell needs: data, weights, files; and whether it is here."""
-        return [needs_of(cell, self._catalogue) for cell in self.cells]
+        """What each cell needs: data, weights, files, packages; and whether it is here."""
+        shared = need_of_executor(self.executor)
+        of_all = () if shared is None else (shared,)
+        return [(*needs_of(cell, self._catalogue), *of_all) for cell in self.cells]
+
+    @property
+    def draws(self) -> str:
+        """How many seeds the cells have, and in how many class orders: a seed draws no order."""
+        drawn = sorted(keys_of_role("draw", self._catalogue) - {_SEED})
+        seeds = {cell.settings.get(_SEED) for cell in self.cells}
+        orders: dict[Any, set[str]] = defaultdict(set)
+        for cell in self.cells:
+            order = [cell.settings.get(key) for key in drawn]
+            orders[cell.settings.get("benchmark.name")].add(json.dumps(order))
+        most = max(map(len, orders.values()))
+        return (
+            f"{counted(len(seeds), 'seed')} of {'one class order' if most == 1 else f'{most} class orders'}"
+        )
 
     @property
     def missing(self) -> Sequence[tuple[Need, int]]:
         """What is not here, each thing once, with the number of cells that need it."""
         return list(missing_needs(self.needs))
+
+    def costs(self) -> list[Estimate | None]:
+        """Measure what each cell costs here, each kind of cell once; None where something is missing.
+
+        Raises:
+            ConfigError: A cell cannot run, though all that it needs is here.
+        """
+        return cell_costs(self.cells, self._catalogue)
 
 
 @expands_paths
@@ -168,6 +202,11 @@ def plan_of(
     grid: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
+    executor: str | None = None,
+    jobs: int | None = None,
+    threads: int | None = None,
+    gpus_per_job: float | None = None,
+    executor_options: Mapping[str, Any] | None = None,
     rehearse: str | None = None,
 ) -> Plan:
     """Return the cells of a grid without running them.
@@ -175,6 +214,11 @@ def plan_of(
     Args:
         grid: As for :func:`sweep`.
         settings: As for :func:`sweep`.
+        executor: As for :func:`sweep`.
+        jobs: As for :func:`sweep`.
+        threads: As for :func:`sweep`.
+        gpus_per_job: As for :func:`sweep`.
+        executor_options: As for :func:`sweep`.
         rehearse: As for :func:`sweep`.
 
     Raises:
@@ -186,7 +230,8 @@ def plan_of(
     if rehearse is None:  # for a rehearsal `_cells` has checked the cells of the real sweep
         # a plan lists missing files among the needs, so that they are no mistake here
         require_valid([without_missing_files(cell) for cell in cells], catalogue)
-    return Plan(file, cells, catalogue)
+    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
+    return Plan(file, cells, catalogue, merged_settings(read_executor(file), given, executor_options or {}))
 
 
 @expands_paths
@@ -269,7 +314,7 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         *names: Labels of cells, or names of their directories.
 
     Returns:
-        The number of cells that run and were asked to stop, and of those that will not start.
+        The number of cells that run and were asked to stop, and of those that wait and will not start.
 
     Raises:
         DataError: There is no sweep.
@@ -281,8 +326,8 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
         cells = _named(cells, names)
     store.cancel(cells)
     # asked after the request: a cell that ends meanwhile is counted as it is now
-    running = sum(status.state == "running" for status in store.statuses(cells))
-    return running, len(cells) - running
+    states = [status.state for status in store.statuses(cells)]
+    return states.count("running"), states.count("waiting") + states.count("interrupted")
 
 
 def _named(cells: Sequence[Cell], names: Sequence[str]) -> list[Cell]:

@@ -141,6 +141,16 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             chosen = list(compress(chosen, met))
         return Runs(chosen)
 
+    def values_of(self, condition: str) -> list[str]:
+        """Return the values, as text, that runs have of the option of a condition.
+
+        Args:
+            condition: As for :meth:`where`.
+        """
+        key, _ = _condition(condition)
+        found = {run.state if key == "state" else str(run.options.get(key)) for run in self.runs}
+        return sorted(found)
+
     def rows(self) -> list[Row]:
         """Return path, state, finished tasks, seed, components and metrics of each run.
 
@@ -168,12 +178,13 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             )
         return rows
 
-    def differing_options(self) -> list[dict[str, Any]]:
-        """Return of each run the options by which it differs from others of the same components, by key.
+    def differing_options(self) -> list[dict[str, str]]:
+        """Return of each run the options by which it differs from others of the same components, as text.
 
         Seeds and what is of the machine do not count; nor does an option that not all of them have, since it
         comes with a component that does not stand in the rows.
         """
+        from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
         from lw2g.interfaces.options import UNCOUNTED
 
@@ -189,7 +200,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                 if not all(key in other for other in others) or all(other[key] == value for other in others):
                     continue
                 if role_of_key(key, run.config, catalogue) not in (*UNCOUNTED, "draw"):
-                    differing[key] = value
+                    differing[key] = plain(value)
             found.append(differing)
         return found
 

@@ -20,7 +20,8 @@ DECISION_COLUMNS = {
     "task": "counts from 1",
     "decision": "grow: a new set was added; reuse: the task trains an old set",
     "set": "the set that the task got (#0 is the first)",
-    "sure": "probability, given the standard error, that the decision would be the same without error",
+    "sure": "probability, given the standard error, that without error it would grow or share as it did; of "
+    "which set it says nothing",
     "candidate": "a set that was measured for the task",
     "measure": "the measure; `lw2g plugins NAME` describes it",
     "value": "the measure, in its unit",

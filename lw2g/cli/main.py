@@ -45,6 +45,7 @@ _LONGEST = 2_000
 _TRACEBACK = "--traceback"
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
+_GOES_ON = " (`lw2g resume` continues a run that had begun)"
 
 
 class UserError(click.ClickException):
@@ -102,14 +103,16 @@ class Commands(click.Group):
             with_traceback = bool(ctx.meta.get(_TRACEBACK))
             hint = ""
             if isinstance(error, ComponentError) and not with_traceback:
-                hint = "; --traceback shows where"
+                hint = "; --traceback shows how"
+                if ctx.invoked_subcommand in _RUNNING:
+                    hint += _GOES_ON
             raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
             hint = ""
             if ctx.invoked_subcommand in _RUNNING:
-                hint = " (`lw2g resume` continues a run that had begun)"
+                hint = _GOES_ON
             raise UserError(_refused_by_system(error) + hint) from error
         except (MemoryError, RuntimeError) as error:
             # torch tells of exhausted memory by a RuntimeError, which may be anything else, too
@@ -222,6 +225,7 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
+    message += _meant(error, message)
     for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
         message = message.replace(sentence, clause)
     # click's names of types say how a program checks them
@@ -231,6 +235,13 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
     # click leaves the command out where its parser finds no value behind an option
     command = "lw2g" if error.ctx is None else error.ctx.command_path
     return UserError(f"{message}; see {command} --help")
+
+
+def _meant(error: click.UsageError, message: str) -> str:
+    """Return which choice may have been meant; empty where the mistake is another one or none is near."""
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    found = re.search(r"'([^']*)' is not one of", message)
+    return nearest(found[1], kind.choices) if isinstance(kind, click.Choice) and found else ""
 
 
 _REMEDIES = {

@@ -1,20 +1,22 @@
-"""``lw2g sweep --dry-run``: the cells of a sweep and their needs."""
+"""``lw2g sweep --dry-run``: the cells of a sweep, their needs, and what they cost."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from lw2g.errors import counted
-from lw2g.runtime.console import console, printable, table
+from lw2g.runtime.console import console, in_units, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.sweeps import Plan
+    from lw2g.lifecycle.estimate import Estimate
     from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.needs import Need
 
@@ -24,11 +26,26 @@ _HERE = {True: "yes", False: "no", None: "?"}
 
 
 def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print the cells and their needs."""
+    """Print the cells, their needs, and what they cost.
+
+    Raises:
+        click.exceptions.Exit: Something is missing.
+    """
     if as_json:
-        entries = [_entry(cell, needs) for cell, needs in zip(plan.cells, plan.needs, strict=True)]
+        entries = [
+            _entry(cell, needs, cost)
+            for cell, needs, cost in zip(plan.cells, plan.needs, plan.costs(), strict=True)
+        ]
         click.echo(json.dumps(entries, indent=1))
-        return
+    else:
+        _print_needs(plan)
+        for line in _cost_lines(plan):
+            click.echo(printable(line))
+    if any(need.here is False for need, _ in plan.missing):
+        raise click.exceptions.Exit(2)
+
+
+def _print_needs(plan: Plan) -> None:
     names = [(cell.label, cell.name) for cell in plan.cells]
     console().print(table("", ("cell", "directory"), names, left=2))
     counts: Counter[Need] = Counter()
@@ -37,7 +54,35 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     rows = [(need.what, _HERE[need.here], str(count)) for need, count in counts.items()]
     console().print(table("", ("needs", "here", "cells"), rows, left=2))
     print_missing(plan)
-    click.echo(counted(len(plan.cells), "cell"))
+    click.echo(f"{counted(len(plan.cells), 'cell')}: {plan.draws}")
+
+
+def _cost_lines(plan: Plan) -> Iterator[str]:
+    """Yield what the cells cost, one after the other and several at a time."""
+    costs = plan.costs()
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        yield f"no estimate of {len(costs) - len(known)} of them, for which something is not here"
+    if not known:
+        return
+    seconds = sum(cost.seconds for cost in known)
+    memory = f"memory {in_units(max(cost.memory for cost in known))} for each"
+    if of_device := [cost.device_memory for cost in known if cost.device_memory is not None]:
+        memory += f" and {in_units(max(of_device))} of the device"
+    kinds = counted(len({id(cost) for cost in known}), "kind")
+    line = (
+        f"one after the other on {known[0].device}: time {_clock(seconds)}, {memory}, "
+        f"disk {in_units(sum(cost.disk for cost in known))}"
+    )
+    jobs = plan.executor.get("jobs") or 1
+    if jobs > 1:
+        longest = max(cost.seconds for cost in known)
+        line += f"; with {jobs} at a time at best {_clock(max(seconds / jobs, longest))}"
+    yield f"{line} ({kinds} of cells measured; accurate to about 50 %)"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def print_missing(plan: Plan) -> None:
@@ -47,10 +92,11 @@ def print_missing(plan: Plan) -> None:
         click.echo(printable(f"    {need.remedy}"))
 
 
-def _entry(cell: Cell, needs: Sequence[Need]) -> dict[str, object]:
+def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | None) -> dict[str, object]:
     return {
         "name": cell.name,
         "label": cell.label,
         "settings": dict(cell.settings),
         "needs": [attrs.asdict(need) for need in needs],
+        "cost": cost and cost.as_mapping(),
     }

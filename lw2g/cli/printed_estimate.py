@@ -21,17 +21,23 @@ __all__ = ["tell_cost"]
 def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
     """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
 
-    If data or weights are missing, list them and estimate nothing.
+    What is missing is listed; without data or weights nothing is estimated.
+
+    Raises:
+        click.exceptions.Exit: Something is missing.
     """
     cost, missing = experiment.cost(tasks=tasks, runs=runs)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
-    elif cost is not None:
-        click.echo(printable(_in_a_line(cost)))
     else:
+        if cost is not None:
+            click.echo(printable(_in_a_line(cost)))
         for line in missing:
-            click.echo(f"missing: {line}")
-        click.echo("no estimate without these")
+            click.echo(printable(f"missing: {line}"))
+        if cost is None:
+            click.echo("no estimate without these")
+    if missing:
+        raise click.exceptions.Exit(2)
 
 
 def _in_a_line(cost: Estimate) -> str:

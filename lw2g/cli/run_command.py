@@ -30,12 +30,14 @@ __all__ = ["config", "run"]
 _SAME_OPTIONS = """It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and
 have no effect."""
 
+_DRY_RUN = "Print the run's cost and what is missing (exit code 2 if anything is); run nothing."
+
 
 @click.command(cls=ExperimentCommand, help=help_of(api.run))
 @experiment_options
 @options_of(api.run, "tasks", cls=Further)
 @click.option("--yes", is_flag=True, cls=Further, help="Fetch a missing published data set without asking.")
-@click.option("--dry-run", is_flag=True, help="Print the run's cost and what is missing; run nothing.")
+@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
 @click.pass_context

@@ -14,7 +14,6 @@ from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
-from lw2g.config.describe import plain
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -48,10 +47,12 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(json.dumps([_plain(run) for run in chosen], indent=1))
     elif not everything:
         click.echo(printable(f"no run at or below {str(directory)!r}"))
+    elif not chosen:
+        click.echo(printable(_met_by_none(everything, conditions)))
     else:
         rows = []
         for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            words = [f"{key.removeprefix('baseline.')}={plain(value)}" for key, value in options.items()]
+            words = [f"{key.removeprefix('baseline.')}={value}" for key, value in options.items()]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))
@@ -62,6 +63,17 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
+
+
+def _met_by_none(everything: Runs, conditions: Sequence[str]) -> str:
+    """Return which condition leaves no run over, and what others would."""
+    left = everything
+    for condition in conditions:
+        kept = left.where(condition)
+        if not kept:
+            return f"no run with {condition}; there are runs with {', '.join(left.values_of(condition))}"
+        left = kept
+    return "no run"
 
 
 def _without_equal(rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequence[Sequence[str]], list[str]]:

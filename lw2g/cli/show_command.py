@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import manifest_of, results_of
+from lw2g.api.recorded import head_taken, manifest_of, results_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -66,13 +66,12 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     if as_json:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)
         return
-    terms = results.definitions
     if not whole_record and not explain:
         _print_short(results)
         return
     _print_record(results)
-    terms = {**DECISION_COLUMNS, **_MOTION_COLUMNS, **PART_MEANINGS, **terms, **_COSTS}
     if explain:
+        terms = _terms(results)
         console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
 
 
@@ -94,6 +93,8 @@ def _print_short(results: Recorded) -> None:
     if course:
         reached.append(f"after each task: {course}")
     lines += reached
+    if head := head_taken(record):
+        lines.append(head)
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
     lines.append(f"{number(record['seconds']['total'], 0)} s; {kept:,} numbers kept beside the backbone")
     motions = record.get("findings", {}).get("motions", ())
@@ -105,7 +106,12 @@ def _print_short(results: Recorded) -> None:
     if by_rank := rank_line(results):
         lines.append(by_rank)
     count = len(record["deviations"])
-    summary = f"{counted(count, 'deviation')} from what was published" if count else "no deviations"
+    differ = (
+        f"{counted(count, 'setting')} {'differs' if count == 1 else 'differ'}"
+        if count
+        else "no setting differs"
+    )
+    summary = f"{differ} from the published method"
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
@@ -164,6 +170,8 @@ def _print_record(results: Recorded) -> None:
 def _findings(record: Record) -> Iterator[Any]:
     """Yield what a run has found beside its metrics: lines and a table."""
     findings = record.get("findings", {})
+    if head := head_taken(record):
+        yield head
     stale = record.get("stale_classes", {}).get("last")
     if stale:
         text = (
@@ -236,6 +244,18 @@ def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, .
         if len(held) > _NAMED:
             shown += ", ..."
         yield (str(entry["task"] + 1), digits(entry["new"]), digits(entry["old"]), times, shown)
+
+
+def _terms(results: Recorded) -> dict[str, str]:
+    """Return what each number means that the run has."""
+    record = results.content
+    terms: dict[str, str] = {}
+    if results.grows and record["decisions"]:
+        terms |= DECISION_COLUMNS | PART_MEANINGS
+    if record.get("findings", {}).get("motions"):
+        terms |= _MOTION_COLUMNS
+    costs = {name for name, _ in _costs(record)}
+    return terms | results.explained | {name: text for name, text in _COSTS.items() if name in costs}
 
 
 _NAMED = 3
@@ -359,14 +379,16 @@ def _known(value: float | None) -> str:
 def _print_deviations(deviations: Sequence[Record]) -> None:
     """Print the options that are not those of the published method, with its values."""
     if not deviations:
-        console().print("no deviations from what was published")
+        console().print("no setting differs from the published method")
         return
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in deviations
     ]
     console().print(
-        table("deviations from what was published", ("option", "value", "published", "note"), rows, left=4)
+        table(
+            "what differs from the published method", ("option", "value", "published", "note"), rows, left=4
+        )
     )
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.api.recorded import head_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
 if TYPE_CHECKING:
-    from lw2g.model.manifest import Manifest
+    from lw2g.model.manifest import Manifest, Step
 
 __all__ = ["print_model"]
 
@@ -26,25 +27,17 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
     """
     names = manifest.class_map.target_names
     lines = [f"{counted(len(names), 'class')}: {', '.join(names)}"]
-    for step in manifest.history.steps:
-        day, _, clock = step.time.partition("T")
-        line = f"{day} {clock[:5]}: learned {counted(sum(step.images), 'image')} of {', '.join(step.classes)}"
-        accuracy = step.checks.get("accuracy")
-        if accuracy is not None:
-            line += f"; accuracy {accuracy:.1f} %"
-        lines.append(line)
-    head = manifest.baseline.options.get("head")
-    features = f"{manifest.backbone.name}"
+    lines += [_in_a_line(step) for step in manifest.history.steps]
+    head = head_of(manifest)
+    features = manifest.backbone.name
     if manifest.preprocessing is not None:
         features += f" at {manifest.preprocessing.size} pixels"
-    if manifest.fingerprint.layers > 1:
-        features += f", {manifest.fingerprint.layers} layers of it"
     method = f"baseline {manifest.baseline.name}"
     weights = f"weights: {manifest.backbone.weights or manifest.weights_name}"
     # whoever teaches photos asks for the head; one that is trained belongs to its method
-    lines.append(f"{method if head is None else f'head {head}'} on backbone {features}")
+    lines.append(f"head {head}, backbone {features}" if head else f"{method}, backbone {features}")
     if whole:
-        lines += [method, weights] if head is not None else [weights]
+        lines += [method, weights] if head else [weights]
     for line in lines:
         click.echo(printable(line))
     if not whole:
@@ -56,6 +49,26 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         rows = [_row(entry, like) for entry in step.checks.get("classes", ())]
         columns = ("class", "taken for", "looks like", "images", "checked", "found %")
         console().print(table(f"step {number_of_step}", columns, rows, left=3))
+
+
+def _in_a_line(step: Step) -> str:
+    """Return when a model learned what, from which folder, and what was found of which images then."""
+    day, _, clock = step.time.partition("T")
+    line = f"{day} {clock[:5]}: learned {counted(sum(step.images), 'image')} of {', '.join(step.classes)}"
+    # steps of an earlier lw2g do not say where the images lay
+    if learned_from := step.checks.get("learned_from"):
+        line += f" from {learned_from}"
+    accuracy = step.checks.get("accuracy")
+    if accuracy is None:
+        return line
+    checked = sum(entry["checked"] for entry in step.checks["classes"])
+    where = counted(checked, "image")
+    tested_on = step.checks.get("tested_on")
+    if tested_on:
+        where += f" from {tested_on}"
+    elif tested_on is not None:
+        where = f"{checked} of them, before they were learned"
+    return f"{line}; accuracy {accuracy:.1f} % of {where}"
 
 
 def _row(entry: Mapping[str, Any], like: Mapping[str, str]) -> tuple[str, ...]:

@@ -35,6 +35,10 @@ _DEFAULT = "GRID.toml"
 _COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
 _ON_A_LINE = {"task": "task {}", "FAA": "FAA {}", "left": "about {} left", "host": "on {}"}
 _ROWS_TO_SPARE = 8
+_DRY_RUN = (
+    "Print the cells, what they need (exit code 2 if something is missing) and what they cost, each kind of "
+    "cell measured for some seconds; run nothing."
+)
 
 
 class SweepGroup(click.Group):
@@ -88,6 +92,8 @@ def _executor_options(command: Any) -> Any:
 def sweep() -> None:
     """Run the cells of a grid: lw2g sweep GRID.toml [--out DIR] [--jobs N] [--dry-run] [--rehearse]
 
+    All its options: lw2g sweep GRID.toml --help
+
     --executor ray and slurm run them on a cluster; a grid can say so in a table [executor].
 
     \b
@@ -113,7 +119,7 @@ def sweep() -> None:
 @click.argument("grid", metavar="GRID.toml", type=AnyPath(path_type=Path))
 @option_of(sweeps.sweep, "out", type=AnyPath(path_type=Path, file_okay=False))
 @_executor_options
-@click.option("--dry-run", is_flag=True, help="Print the cells and their needs; run nothing.")
+@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @json_option("With --dry-run: print JSON.", cls=Further)
 @option_of(
     sweeps.sweep,
@@ -136,7 +142,8 @@ def run_grid(
     if as_json and not dry_run:
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
-        print_plan(sweeps.plan_of(grid, settings=settings, rehearse=rehearse), as_json=as_json)
+        plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
+        print_plan(plan, as_json=as_json)
         return
     with _watching() as watch:
         result = sweeps.sweep(
@@ -225,7 +232,11 @@ def retry(directory: Path, **options: Any) -> None:
 def cancel(directory: Path, names: Sequence[str]) -> None:
     """Print how many cells were asked."""
     running, waiting = sweeps.cancel_sweep(directory, *names)
-    click.echo(f"asked {running} running cells to stop; the other {waiting} will not start")
+    if running or waiting:
+        stops = f"asked {counted(running, 'running cell')} to stop"
+        click.echo(f"{stops}; {counted(waiting, 'waiting cell')} will not start")
+    else:
+        click.echo("nothing to stop: these cells have ended")
 
 
 def _finish(result: SweepResult) -> None:

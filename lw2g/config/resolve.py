@@ -202,7 +202,7 @@ class _Resolver:
             options = sorted(in_file.keys() - {"name"})
             if options:
                 self.notes.append(
-                    f"the file's [{section}] options ({', '.join(options)}) are for {written!r} and not used"
+                    f"the [{section}] options ({', '.join(options)}) are for {written!r} and not used"
                 )
             self.written.file[section] = {}
         return self._find(section, name, section)
@@ -292,7 +292,7 @@ class _Resolver:
         self._require_use(kind, kind, list(named), "name it in an option of the baseline")
         for name in self.written.file.get(kind, {}):
             if name not in named and self._find(kind, name, f"{kind}.{name}") is not None:
-                self.notes.append(f"the file's [{kind}.{name}] is of a {kind} that is not in use")
+                self.notes.append(f"[{kind}.{name}] is of a {kind} that is not in use")
         found: list[Chosen | None] = []
         for name, option in named.items():
             path = f"baseline.{option.name}"
@@ -341,7 +341,7 @@ class _Resolver:
         self._require_use("evidence", "measure", names, remedy)
         for name in self.written.file.get("evidence", {}):
             if name not in names and self._find("evidence", name, f"evidence.{name}") is not None:
-                self.notes.append(f"the file's [evidence.{name}] is of a measure that is not in use")
+                self.notes.append(f"[evidence.{name}] is of a measure that is not in use")
         return tuple(self._named("evidence", name) for name in names)
 
     def _routing(self, retrieval: Component | None) -> RoutingConfig | None:

@@ -15,7 +15,7 @@ import attrs
 from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.structure import read_plain
 from lw2g.disk.sealed import hash_of, sha256_of, unseal_json
-from lw2g.errors import DataError, as_word, counted
+from lw2g.errors import DataError, as_word, counted, no_folder
 
 __all__ = [
     "PREDICTIONS",
@@ -320,6 +320,8 @@ def read_record(directory: Path) -> dict[str, Any]:
         DataError: There is none, it is damaged, or it is of another run than the configuration beside it.
     """
     path = directory / RECORD
+    if not directory.is_dir():
+        raise DataError(no_folder(directory), "give a run's directory")
     if not path.exists():
         raise DataError(f"no record at {str(path)!r}", "the run has not finished a task")
     try:

@@ -18,7 +18,7 @@ from lw2g.config.settings import Chosen
 from lw2g.config.sources import load_source
 from lw2g.config.toml import flat, read_toml
 from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
-from lw2g.disk.contents import Record, read_sealed
+from lw2g.disk.contents import Record, read_record, read_sealed
 from lw2g.disk.record import RunDirectory, source_files, unsaved_tasks
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError, DataError, as_word
@@ -116,10 +116,10 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        remedy = f"go on: lw2g resume {as_word(directory)}"
-        if error.remedy:
-            remedy = f"{error.remedy}, or {remedy}"
-        raise DataError(f"run {str(directory)!r}: {error.what}", remedy) from error
+        ways = [error.remedy] if error.remedy else []
+        if not _is_finished(directory):
+            ways.append(f"go on: lw2g resume {as_word(directory)}")
+        raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
     if task is None:
@@ -224,3 +224,12 @@ def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:
                 f"`lw2g continue {as_word(files.path)} --benchmark ...` ended before it had begun",
                 f"run it again, or remove {path.name!r} (and {GOAL!r}) to leave the run as it was",
             )
+
+
+def _is_finished(directory: Path) -> bool:
+    """Whether a run has learned its whole stream; of one that has no record nothing says so."""
+    try:
+        record = read_record(directory)
+    except DataError:
+        return False
+    return len(record["accuracy_matrix"]) == record.get("tasks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import attrs
@@ -437,7 +438,12 @@ class BackboneComponent(Component):
 
 @attrs.frozen(kw_only=True)
 class TrackerComponent(Component):
-    """A tracker: it receives the typed events of a run."""
+    """A tracker: it receives the typed events of a run.
+
+    Attributes:
+        package: The package that it imports beside lw2g, for which a dry run looks; empty for none.
+        install: The command that installs it.
+    """
 
     kind: ClassVar[Kind] = "tracker"
     hook: ClassVar[str] = "lw2g_trackers"
@@ -446,3 +452,10 @@ class TrackerComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.tracker:Tracker")
 
     build: Callable[[Any, Path], Tracker]
+    package: str = ""
+    install: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package is here."""
+        return not self.package or find_spec(self.package) is not None

@@ -33,7 +33,7 @@ from lw2g.runtime.ranks import on_its_device
 from lw2g.runtime.returned import stream_of
 from lw2g.runtime.threads import suited_threads
 
-__all__ = ["Estimate", "estimate", "missing_parts"]
+__all__ = ["Estimate", "estimate", "missing_packages", "missing_parts"]
 
 _NOISE = 1.15
 """Below this ratio two measurements of the same work are taken as equal."""
@@ -76,6 +76,18 @@ class Estimate:
     def as_mapping(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
         return attrs.asdict(self)
+
+
+def missing_packages(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
+    """Return a line each for packages of trackers that are not installed."""
+    lines = []
+    for chosen in config.trackers:
+        component = catalogue.get("tracker", chosen.name)
+        if not component.is_installed:
+            lines.append(
+                f"tracker {chosen.name!r} needs the package {component.package}; {component.install}"
+            )
+    return lines
 
 
 def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["choice_of", "first_within_error", "words_of_choice"]
+__all__ = ["choice_of", "first_within_error", "named_candidate", "words_of_choice"]
 
 
 _NAMED_BY = ("head", "layers", "units")
@@ -84,9 +84,18 @@ def _standard_error(accuracy: float, images: int) -> float:
     return 100 * math.sqrt(share * (1 - share) / (images + 2))
 
 
+def named_candidate(entry: Mapping[str, Any]) -> str:
+    """Return a head with its layers and units.
+
+    >>> named_candidate({"head": "ridge", "layers": 12})
+    'ridge on 12 layers'
+    """
+    layers = "" if entry["layers"] == 1 else f" on {entry['layers']} layers"
+    units = f" beside {entry['units']} units" if entry.get("units") else ""
+    return f"{entry['head']}{layers}{units}"
+
+
 def _figure(entry: Mapping[str, Any]) -> str:
     """Return a head with its layers and its accuracy."""
-    layers = "" if entry["layers"] == 1 else f" on {entry['layers']} layers"
     accuracy = "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"
-    units = f" beside {entry['units']} units" if entry.get("units") else ""
-    return f"{entry['head']}{layers}{units}{accuracy}"
+    return f"{named_candidate(entry)}{accuracy}"

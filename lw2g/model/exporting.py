@@ -36,6 +36,8 @@ Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
 _RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch", "probabilities")
 """Options of the section ``run`` that a model reads; no role tells which these are."""
+_CHOICE = ("head", "layers", "units")
+"""What names a head that was chosen."""
 
 
 def export_run(
@@ -100,10 +102,12 @@ def _export(
         tensors |= under("backbone", state)
     elif chosen.weights is not None:
         file = str(chosen.weights.absolute())
+    choice = parts.baseline.findings().get("choice", {})
     manifest = attrs.evolve(
         as_exported(saved.manifest, catalogue),
         state=state_sha256(state),
         backbone=attrs.evolve(saved.manifest.backbone, weights=file),
+        choice={key: choice[key] for key in _CHOICE if key in choice},
     )
     learned: Mapping[str, Tensor] = {}
     if remember is not None:

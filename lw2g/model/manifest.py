@@ -228,6 +228,8 @@ class Manifest:
         learning: Of an export that can learn: its history; else None.
         head: Options of the heads that the method uses, by name; a model of an earlier lw2g tells of none.
         carry: Options of its carries likewise.
+        choice: ``head`` and ``layers``, with ``units`` if any, that a head has taken which chooses by itself;
+            a model of an earlier lw2g tells of none.
     """
 
     baseline: Section
@@ -250,6 +252,7 @@ class Manifest:
     learning: Learning | None = None
     head: dict[str, dict[str, Any]] = attrs.field(factory=dict)
     carry: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    choice: dict[str, Any] = attrs.field(factory=dict)
 
     @property
     def infos(self) -> tuple[TaskInfo, ...]:
@@ -302,6 +305,7 @@ class Manifest:
             baseline=attrs.evolve(self.baseline, options=candidate.baseline),
             head=candidate.head,
             backbone=backbone,
+            choice={},
         )
 
     def config(

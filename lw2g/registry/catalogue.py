@@ -245,7 +245,7 @@ class Catalogue:
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
         broken = {problem.plugin for problem in self.problems} - set(self.disabled)
         if broken:
-            remedy += f" (plugins with problems: {', '.join(sorted(broken))})"
+            remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
         heir = self.heir_of(name)
@@ -256,8 +256,10 @@ class Catalogue:
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
         for entry in self.components():
             known += [alias.name for alias in entry.component.aliases]
-        what = f"no {kind} is called {name!r}{nearest(name, known)}"
-        return UnknownComponentError(what, remedy)
+        meant = nearest(name, known)
+        if not meant:
+            remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"
+        return UnknownComponentError(f"no {kind} is called {name!r}{meant}", remedy)
 
 
 def alias_text(component: Component, alias: Alias) -> tuple[str, str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
+from lw2g.results.run_draws import Draw, named_draws, varied_in_words
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
@@ -18,6 +19,7 @@ __all__ = [
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
+    "over_in_words",
     "remarks_on",
     "shown_columns",
     "valued_columns",
@@ -47,16 +49,13 @@ class Cell:
         return text + self.note
 
 
-_DIFFERENCES = (
-    "differences: mean [95 % interval]; of FAA over class orders and test images (paired bootstrap), "
-    "p corrected for the number of rows (Holm); of others t over the pairs, none where these are alike"
-)
 _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
-_WHERE_ALL_ARE = "lw2g report --all"
-_FEW = 5
+_FEW_PAIRS = 5
+"""Below so many pairs an interval tells of test images more than of draws."""
+_FEW = 6
 """Remarks below a printed table at most."""
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
@@ -264,18 +263,15 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
             "± is one sample standard deviation, over n runs (seeds and class orders); "
             "left out where it rounds to 0"
         )
-    if table.reference(against) is not None:
-        remarks.append(_DIFFERENCES)
+    remarks += _on_differences(table, table.reference(against))
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
-    return [*remarks, *_unfinished(table), *table.notes]
+    return [*remarks, *table.unlike, *_unfinished(table), *table.notes]
 
 
-def few_remarks_on(
-    table: Table, columns: Sequence[Column], against: str | None, others: str = _WHERE_ALL_ARE
-) -> list[str]:
-    """Return the most important remarks, five at most; where there are more, the last one says how many.
+def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None, others: str) -> list[str]:
+    """Return the most important remarks, six at most; where there are more, the last one says how many.
 
     Args:
         table: The table.
@@ -296,14 +292,58 @@ def few_remarks_on(
     marks += _paper_marks(table)
     if marks:
         remarks.append("; ".join(marks))
-    if table.reference(against) is not None:
-        remarks.append(_DIFFERENCES)
+    remarks += _on_differences(table, table.reference(against))
+    if table.unlike:
+        remarks.append("; ".join(table.unlike))
     for notes in (_unfinished(table), _citations(table), table.notes):
         remarks += _by_kind(notes, others)
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]
     return [*shown, f"{len(remarks) - len(shown)} more: {others}"]
+
+
+def over_in_words(pairs: Collection[Draw]) -> str:
+    """Return what an interval of final accuracy is over: test images, and draws if there are several."""
+    return " and ".join(filter(None, (varied_in_words(pairs), "test images")))
+
+
+def _on_differences(table: Table, reference: Row | None) -> list[str]:
+    """Return in one remark what intervals of differences are, and which rows have none, and why."""
+    if reference is None:
+        return []
+    parts = []
+    pairs: set[Draw] = set()
+    fewest = 0
+    unpaired = []
+    for row in table.rows:
+        if row is reference:
+            continue
+        common = row.draws & reference.draws
+        if common:
+            pairs |= common
+            fewest = min(fewest or len(common), len(common))
+        else:
+            unpaired.append(row)
+    if unpaired:
+        each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
+        parts.append(f"none without a pair of equal seed and class order: {each}")
+    if fewest:
+        parts.append(_intervals(pairs, fewest))
+    return [f"differences: {'; '.join(parts)}"]
+
+
+def _intervals(pairs: Collection[Draw], fewest: int) -> str:
+    """Return what intervals of differences are; ``fewest``: the pairs of the row that has fewest."""
+    few = ""
+    if fewest == 1:
+        few = " (a single pair tells nothing of other seeds and orders)"
+    elif fewest < _FEW_PAIRS:
+        few = f" ({fewest} pairs tell little of other seeds and orders)"
+    return (
+        f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p "
+        "corrected for the number of rows (Holm); of others t over three pairs or more that are not alike"
+    )
 
 
 def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:

@@ -8,7 +8,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
+from lw2g.config.toml import flat
 from lw2g.disk.protocol import digest_of, protocol_name
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.options import options_of_role
@@ -21,11 +23,16 @@ __all__ = [
     "benchmark_title",
     "conditions_of",
     "data_names",
+    "differing_facts",
     "names_of_mixable",
     "official_name",
     "split_names",
     "task_size",
 ]
+
+
+_FACTS = ("test_transform", "train_transform", "metrics")
+"""The facts of a protocol that are compared where runs share its name."""
 
 
 def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
@@ -194,7 +201,7 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
     def facts(run: ReportedRun) -> str:
         """Return a short hash of what a run notes of transforms and definitions."""
         noted = run.record.get("protocol_facts") or {}
-        compared = [noted.get(key) for key in ("test_transform", "train_transform", "metrics")]
+        compared = [noted.get(key) for key in _FACTS]
         return digest_of(compared)[:8]
 
     def plain_name(run: ReportedRun) -> tuple[str, str]:
@@ -214,6 +221,20 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
         return name
 
     return name_of
+
+
+def differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
+    """Return in what the transforms and definitions of runs differ: each fact with its values."""
+    noted = []
+    for run in runs:
+        facts = run.record.get("protocol_facts") or {}  # older records have none
+        noted.append(flat({name: facts[name] for name in _FACTS if name in facts}))
+    differing = []
+    for key in dict.fromkeys(key for facts in noted for key in facts):
+        values = list(dict.fromkeys(plain(facts.get(key)) for facts in noted))
+        if len(values) > 1:
+            differing.append(f"{key} {' or '.join(values)}")
+    return differing
 
 
 def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:

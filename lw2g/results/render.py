@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 
+_NONE_FINISHED = "no run is finished yet, so there is no table; --html shows how far each has come"
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
 _NO_PAPER: Mapping[str, Any] = {
@@ -37,7 +39,7 @@ _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
 
 
 def as_markdown(
-    tables: Sequence[Table], columns: Sequence[Column], against: str | None, *, every_remark: bool = False
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, *, others: str = ""
 ) -> str:
     """Return Markdown: a table of means, one of differences if a row is named, then remarks.
 
@@ -46,13 +48,14 @@ def as_markdown(
             escaped, so that they show as they are written.
         columns: What may be shown; columns without a value are left out.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
-        every_remark: Whether all remarks stand below a table; else the most important ones.
+        others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """
-    remarks_of = remarks_on if every_remark else few_remarks_on
+    remarks_of = partial(few_remarks_on, others=others) if others else remarks_on
     parts = []
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
-        parts += [f"### {table.title}\n", f"{', '.join(table.conditions)}\n"]
+        above = "; ".join(filter(None, (", ".join(table.conditions), table.draws)))
+        parts += [f"### {table.title}\n", f"{above or _NONE_FINISHED}\n"]
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
             parts.append(_markdown_block(block, table))
@@ -208,7 +211,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": list(table.notes),
+        "notes": [*table.unlike, *table.notes],
     }
 
 

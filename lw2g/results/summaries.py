@@ -13,6 +13,8 @@ __all__ = ["Difference", "MeanStd", "paired_difference", "summary"]
 
 K = TypeVar("K", bound=Hashable)
 _LEVEL = 0.95
+_PAIRS = 3
+"""The smallest number of pairs that have an interval of t."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,8 +69,9 @@ class Difference:
 def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
     """Return the mean of ``ours - theirs`` over common keys, with its t interval; None if no pair has values.
 
-    There is no interval of a single pair, and none of pairs that are alike: runs that do not see what tells
-    the pairs apart say nothing of how far others would spread.
+    There is no interval of fewer than three pairs, where t makes it nine times their deviation, and none of
+    pairs that are alike: runs that do not see what tells the pairs apart say nothing of how far others would
+    spread.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, low=None, high=None, n=1, p=None)
@@ -81,7 +84,7 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     if not gaps:
         return None
     mean = statistics.fmean(gaps)
-    if len(set(gaps)) == 1:
+    if len(gaps) < _PAIRS or len(set(gaps)) == 1:
         return Difference(mean=mean, n=len(gaps))
     from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 

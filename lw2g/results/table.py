@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from lw2g.results.conditions import (
     benchmark_title,
     conditions_of,
     data_names,
+    differing_facts,
     names_of_mixable,
     official_name,
     split_names,
@@ -37,7 +37,9 @@ from lw2g.results.row_names import (
     method_of,
     settings_of,
 )
+from lw2g.results.row_notes import different_constraints, different_orders, heads_taken, over_orders
 from lw2g.results.row_options import OptionColumns, option_columns
+from lw2g.results.run_draws import Draw, draw_of, draws_in_words
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 
@@ -45,6 +47,8 @@ __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
 ALL_ROWS = "all rows: "
 """How a note begins that tells what all rows share."""
+_FACTS_SHOWN = 4
+"""The largest number of facts of protocols that a refusal names."""
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
 
@@ -76,6 +80,11 @@ class Row:
         """Whether its runs are finished; unfinished runs have their own rows."""
         return self.runs[0].state == "finished"
 
+    @property
+    def draws(self) -> set[Draw]:
+        """The seed and class order of each run: rows are compared over those that both have."""
+        return set(map(draw_of, self.runs))
+
     def summary(self, column: Column) -> MeanStd:
         """Return mean, deviation and n of a column."""
         return summary([column.of(run.record) for run in self.runs])
@@ -91,7 +100,7 @@ class Row:
         return found or paired_difference(self._paired(column), other._paired(column))
 
     @cached_property
-    def _right_answers(self) -> Mapping[tuple[Any, ...], RightAnswers]:
+    def _right_answers(self) -> Mapping[Draw, RightAnswers]:
         """The answers of its runs by what pairs runs of two rows, where their predictions are at hand."""
         found = {}
         for run in self.runs:
@@ -99,12 +108,12 @@ class Row:
             accuracy = run.metric("faa")
             # files that do not go with the record say nothing of it; `lw2g verify` names them
             if answers is not None and accuracy is not None and abs(answers.accuracy - accuracy) < _SAME:
-                found[_pair(run)] = answers
+                found[draw_of(run)] = answers
         return found
 
-    def _paired(self, column: Column) -> dict[tuple[Any, ...], float | None]:
+    def _paired(self, column: Column) -> dict[Draw, float | None]:
         """Return the values of a column by what pairs runs of two rows."""
-        return {_pair(run): column.of(run.record) for run in self.runs}
+        return {draw_of(run): column.of(run.record) for run in self.runs}
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +128,9 @@ class Table:
         options: The options in which the rows differ.
         shared: The options that all rows changed alike, by dotted keys.
         unfinished: Runs that belong to no row.
-        notes: Remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows share.
+        unlike: In what rows differ beside their names, one sentence each: what does not compare.
+        notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
+            share.
     """
 
     benchmark: str
@@ -129,7 +140,14 @@ class Table:
     options: OptionColumns
     shared: Mapping[str, str]
     unfinished: tuple[ReportedRun, ...]
+    unlike: tuple[str, ...]
     notes: tuple[str, ...]
+
+    @property
+    def draws(self) -> str:
+        """The seeds and the number of class orders of all rows, in words; empty without a row."""
+        drawn = {draw for row in self.rows for draw in row.draws}
+        return draws_in_words(drawn) if drawn else ""
 
     def row(self, wanted: str) -> Row:
         """Return the row with this label, or the only one whose label contains it.
@@ -286,8 +304,7 @@ def _table(
     groups = _groups(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    # the most important first: a printed table has room for a few
-    notes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
+    notes = list[str]()
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             method = method_of(run, settings[id(run)], shared, catalogue)
@@ -304,10 +321,9 @@ def _table(
         if num_further:
             notes.append(f"{label}: not counted: {counted(num_further, 'further run')} of the same seed")
 
-    notes += _warnings(rows)
-    notes += settled_notes([(row.label, row.runs) for row in rows])
-    for row in rows:
-        notes += _over_orders(row.label, row.runs)
+    mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
+    labelled = [(row.label, row.runs) for row in rows]
+    notes += [*heads_taken(labelled), *_warnings(rows), *settled_notes(labelled), *over_orders(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
@@ -317,6 +333,7 @@ def _table(
         options=option_columns(firsts, [settings[id(run)] for run in firsts], labels, shared, catalogue),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
+        unlike=(*mixes, *different_orders(labelled), *different_constraints(labelled, catalogue)),
         notes=tuple(notes),
     )
 
@@ -329,7 +346,7 @@ def _row(
 ) -> Row:
     """Return the row of runs of one configuration; ``mixed`` names what its table mixes."""
     # of several runs of one seed and class order the first counts: it is written last
-    single = {_pair(run): run for run in reversed(group)}
+    single = {draw_of(run): run for run in reversed(group)}
     first = group[0]
     differs = differences_of(first, catalogue)
     answering = _answering(first.config["baseline"], catalogue)
@@ -344,30 +361,15 @@ def _row(
     )
 
 
-def _over_orders(label: str, runs: Sequence[ReportedRun]) -> Iterator[str]:
-    """Yield the least, mean and largest FAA over class orders, each the mean of its seeds."""
-    orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
-    for run in runs:
-        value = run.record["metrics"]["faa"]
-        if value is not None:
-            orders[tuple(run.record["class_order"])].append(value)
-    if len(orders) > 1:
-        means = list(map(statistics.fmean, orders.values()))
-        shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
-        yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
-
-
 def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
     paths: dict[str, list[Path]] = defaultdict(list)
     for run in runs:
         paths[name_of(run)].append(run.path)
     listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
+    differing = differing_facts(runs) if kind == "protocols" else []
+    if differing:
+        listed += f"; they differ in {', '.join(differing[:_FACTS_SHOWN])}"
     raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
-
-
-def _pair(run: ReportedRun) -> tuple[Any, ...]:
-    """Return the key that pairs runs: seed and class order."""
-    return (run.record["seed"], tuple(run.record["class_order"]))
 
 
 def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:

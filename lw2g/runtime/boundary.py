@@ -134,8 +134,11 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
             raise
         entry, method = culprit
         component = entry.component
+        # the innermost line of its own code: what it calls may have raised the error
+        place = next(frame.place for frame in reversed(frames) if _owner(entries, frame) is entry)
         raise ComponentError(
-            f"{entry.origin}: {component.kind} {component.name!r}, {method}: {error_text(error, error_class)}"
+            f"{entry.origin}: {component.kind} {component.name!r}, {method}: "
+            f"{error_text(error, error_class)} ({place})"
         ) from error
 
 

@@ -129,7 +129,8 @@ def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows:
         what = "final accuracy" if is_final else "accuracy"
         yield f"{what} {metrics['faa']} % (FAA)"
     if "ffm" in metrics:
-        yield f"forgetting {metrics['ffm']} points (FFM: best less last accuracy, mean of old tasks)"
+        gained = "; below 0: later tasks made them better" if metrics["ffm"].startswith("-") else ""
+        yield f"forgetting {metrics['ffm']} points (FFM: best less last accuracy, mean of old tasks{gained})"
     if not grows or "ssp" not in metrics:
         return
     several = metrics["ssp"] != "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from types import FrameType, TracebackType
 
 import attrs
@@ -23,11 +24,13 @@ class Frame:
         module: The module whose code ran.
         function: The function's name.
         owners: The class of its ``self`` and that one's bases, as ``"module.name"``; empty for a function.
+        place: The file and the line, as ``"policy.py:12"``.
     """
 
     module: str
     function: str
     owners: frozenset[str]
+    place: str = ""
 
 
 def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
@@ -36,7 +39,8 @@ def frames_of(where: TracebackType | None) -> tuple[Frame, ...]:
     while where is not None:
         frame = where.tb_frame
         module = str(frame.f_globals.get("__name__"))
-        frames.append(Frame(module, frame.f_code.co_name, _owners(frame)))
+        place = f"{Path(frame.f_code.co_filename).name}:{where.tb_lineno}"
+        frames.append(Frame(module, frame.f_code.co_name, _owners(frame), place))
         where = where.tb_next
     return tuple(frames)
 

@@ -48,7 +48,7 @@ def milestone(event: Event, tasks: int) -> str | None:
     """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
-            verb = "resuming" if event.resumed else "running"
+            verb = "going on with" if event.resumed else "running"
             method = method_name(event.config, grows=event.grows)
             return "\n".join([f"{verb} {event.name}: {method}", *event.notes])
         case TaskDecided():
@@ -87,12 +87,29 @@ def _decision(decision: dict[str, Any]) -> str:
             by_measure.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
     details = []
     if decision.get("confidence") is not None:
-        details.append(f"{decision['confidence']:.0%} sure")
+        # of sharing or not: of which set it says nothing
+        to_share = "" if decision["decision"] == "grow" else " to share"
+        details.append(f"{decision['confidence']:.0%} sure{to_share}")
     for name, values in by_measure.items():
         details.append(f"{name}: {', '.join(values)}")
+        if near := _near(decision, name):
+            details.append(f"{', '.join(near)} within an error of it")
     if details:
         text += f" ({'; '.join(details)})"
     return text
+
+
+def _near(decision: dict[str, Any], measure: str) -> list[str]:
+    """Return the sets whose measure is no further from that of a reused one than its standard error."""
+    found = {}
+    for candidate in decision.get("candidates", ()):
+        measured = candidate["measures"].get(measure, {})
+        if measured.get("value") is not None:
+            found[candidate["set"]] = measured
+    own = found.pop(decision["set"], None)
+    if own is None or own["error"] is None:
+        return []
+    return [f"#{name}" for name, one in found.items() if abs(one["value"] - own["value"]) <= own["error"]]
 
 
 def _of(task: int, tasks: int) -> str:

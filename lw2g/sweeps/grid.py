@@ -28,7 +28,8 @@ from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
 from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
-from lw2g.errors import ConfigError, nearest, shown
+from lw2g.errors import ConfigError, as_word, counted, nearest, shown
+from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 
@@ -111,17 +112,23 @@ class Cell:
         return tables
 
 
+def _unchanged(settings: Settings) -> Settings:
+    return settings
+
+
 def read_grid(
     path: Path,
     overrides: Mapping[str, Any] | None = None,
-    change: Callable[[Settings], Settings] = lambda settings: settings,
+    change: Callable[[Settings], Settings] = _unchanged,
     catalogue: Catalogue | None = None,
 ) -> list[Cell]:
     """Return the cells of a grid: rows in their order, first all with the first seed, then the second, ...
 
+    Cells that become equal are one, and a note says how many are left out so.
+
     Args:
         path: A TOML file.
-        overrides: Settings of every cell, which override the grid's; cells that become equal are merged.
+        overrides: Settings of every cell, which override the grid's.
         change: Makes the settings of each cell from those that the grid and the overrides give.
         catalogue: Knows over which options rows of a report are means; None for all installed components.
 
@@ -131,11 +138,15 @@ def read_grid(
     grid = _read(path, ())
     last = settings_of(overrides or {}, "--set")
     drafts: dict[str, _Draft] = {}
+    num_equal = 0
     for row in grid.rows or [_Row()]:
         for draft in _cells(row, grid, last, change):
+            num_equal += json.dumps(draft.settings, sort_keys=True) in drafts
             drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
     if not drafts:
         raise ConfigError(f"{str(path)!r} has no cells", "an axis or the rows are empty")
+    if num_equal and change is _unchanged:  # a rehearsal makes cells equal on purpose
+        tell_note_once(f"{str(path)!r}: {counted(num_equal, 'cell')} equal to others of the grid, run once")
     # an option may be idle in cells of one row, and used in those of another; idle in all it is a mistake
     idle = set[str]()
     used = set[str]()
@@ -212,6 +223,11 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
     table = read_toml(path)
     unknown = sorted(table.keys() - {*_PARTS})
+    if not table.keys() & {*_PARTS} and table.keys() & {*SECTIONS}:
+        raise ConfigError(
+            f"{str(path)!r} is the file of a run and no grid",
+            f"lw2g run {as_word(path)} runs it; in a grid its tables stand in [base], as [base.baseline]",
+        )
     if unknown:
         raise ConfigError(
             f"{str(path)!r}: {unknown[0]!r} is not a part of a grid{nearest(unknown[0], _PARTS)}",

@@ -1,9 +1,9 @@
-"""The data, weights and files that a cell needs, and whether this machine has them."""
+"""The data, weights, files and packages that a cell needs, and whether this machine has them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Need:
 
 
 def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
-    """Return the data, weights and files that a cell needs, without reading them or using the network.
+    """Return data, weights, files and packages that a cell needs, without reading them or using the network.
 
     Raises:
         ConfigError: The cell cannot be resolved.
@@ -61,7 +61,7 @@ def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
     weights = _weights(config.backbone, catalogue)
     if present is not cell:
         weights = Need(what=str(cell.settings[_WEIGHTS]), here=False, remedy="--set weights=FILE")
-    return _data(config.benchmark, catalogue), weights, *files
+    return _data(config.benchmark, catalogue), weights, *files, *_packages(config.trackers, catalogue)
 
 
 def without_missing_files(cell: Cell) -> Cell:
@@ -80,6 +80,14 @@ def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
     for of_cell in needs:
         counts.update(need for need in of_cell if not need.here)
     return list(counts.items())
+
+
+def _packages(trackers: Sequence[Chosen], catalogue: Catalogue) -> Iterator[Need]:
+    """Yield the packages that trackers import."""
+    for chosen in trackers:
+        component = catalogue.get("tracker", chosen.name)
+        if component.package:
+            yield _need(f"tracker {chosen.name}", component.is_installed, component.install)
 
 
 def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:

@@ -45,6 +45,8 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
             problems.setdefault(str(error), []).append(cell.label)
     if problems:
         lines = [f"{text} (in {_cells(labels)})" for text, labels in problems.items()]
+        if len(lines) > 1:
+            lines = [f"{len(lines)} problems in the cells:", *(f"  {line}" for line in lines)]
         raise ConfigError("\n".join(lines))
 
 

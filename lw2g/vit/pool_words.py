@@ -60,6 +60,9 @@ def in_timm(pool: str | None) -> Any:
 
 
 def check_layers(instance: Any, attribute: Any, layers: Any) -> None:
-    """Refuse a number of layers below 1, as a validator of attrs; how many there are, the model says."""
+    """At least 1, if it is a number; the model says how many there are.
+
+    A validator of attrs, whose first line stands in the help.
+    """
     if isinstance(layers, int) and layers < 1:
         raise ValueError(f"'{attribute.name}' must be >= 1, or 'all' or 'auto': {layers!r}")

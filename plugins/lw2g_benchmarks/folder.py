@@ -394,11 +394,23 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     folders = [entry for entry in entries if entry.is_dir()]
     lacks = " and ".join(f"{split}/" for split in missing)
     what = f"{str(root.absolute())!r} lacks {lacks}"
+    above = root.absolute().parent
+    if root.absolute().name in SPLIT_FOLDERS and _has_splits(above):
+        return DataError(
+            f"{what}, and is itself a split of {str(above)!r}", f"--set benchmark.root={root.parent}"
+        )
     if folders and all(_has_splits(folder) for folder in folders):
         return DataError(
             f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
             f"--set benchmark.root={folders[0]}",
+        )
+    below = [inner for folder in folders for inner in sorted(folder.iterdir()) if _has_splits(inner)]
+    if below:
+        return DataError(
+            f"{what}, but {counted(len(below), 'folder')} further down {'have' if len(below) > 1 else 'has'} "
+            f"both ({str(below[0].relative_to(root))!r} ...)",
+            f"name one of them: --set benchmark.root={below[0]}",
         )
     classes = [folder for folder in folders if find_images(folder).paths]
     if len(missing) == len(SPLIT_FOLDERS) and classes:

@@ -150,6 +150,10 @@ def task_sizes(
     fewest = min(2, max(1, num_classes))
     divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]
     remedy = f"choose one of {', '.join(map(str, divisors))}"
+    if not num_full:
+        raise ConfigError(
+            f"benchmark.increment: {increment} is larger than the number of classes, {num_classes}", remedy
+        )
     if uneven is not None:
         remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
     raise ConfigError(

@@ -21,6 +21,8 @@ _PATH = re.compile(r"[/~\\]|\.\.?[/\\]|[A-Za-z]:[/\\]|local-dir:|file:")
 """How a path begins."""
 _NAMING: Mapping[str, list[Any]] = {"taken_for": [], "twins": [], "losing": []}
 """What the checks of a step say of other classes by name, of which some may be forgotten: not told."""
+_PLACES = ("learned_from", "tested_on")
+"""What they say of folders: not told, either."""
 
 
 def published(saved: Saved, *, learnable: bool) -> Saved:
@@ -116,7 +118,7 @@ def _history(manifest: Manifest, *, learnable: bool) -> Learning:
 
 def _step(step: Step) -> Step:
     """Return a step whose checks name its own classes alone."""
-    checks = {name: _NAMING.get(name, value) for name, value in step.checks.items()}
+    checks = {name: _NAMING.get(name, value) for name, value in step.checks.items() if name not in _PLACES}
     if "classes" in checks:
         own = [entry for entry in checks["classes"] if entry["class"] in step.classes]
         checks["classes"] = [{**entry, "taken_for": []} for entry in own]

@@ -157,18 +157,27 @@ _COSTS = (
 def costs(rows: Sequence[Row]) -> Numbers:
     """Return storage and operations: row, kind, part, mean over runs."""
     values: list[Sequence[Value]] = []
-    kinds_in_use = set()
+    in_use = set()
     for row in rows:
         for kind, part, name in _COSTS:
             value = row.summary(COLUMNS[name]).mean
             if value is not None:
                 values.append((row.label, kind, part, value))
             if value:
-                kinds_in_use.add(kind)
-    values = [one for one in values if one[1] in kinds_in_use]  # what no row has is no cost
+                in_use.add((kind, part))
+    values = [one for one in values if tuple(one[1:3]) in in_use]  # what no row has is no cost
     if not values:
         return Numbers(why="the records have neither storage nor operations")
     return Numbers(rows=values)
+
+
+_CLOCKS: Mapping[str, str] = {
+    "evidence": "evidence",
+    "training": "learning",  # of a head alone it sums features up, and trains nothing
+    "subspace": "subspace",
+    "evaluation": "evaluation",
+}
+"""The clocks of a record, and what the figure calls their parts."""
 
 
 def times(rows: Sequence[Row]) -> Numbers:
@@ -179,15 +188,16 @@ def times(rows: Sequence[Row]) -> Numbers:
         if total is None:
             continue
         named = 0.0
-        for part in ("evidence", "training", "subspace", "evaluation"):
-            seconds = _mean_seconds(row, part, without=0.0) or 0.0
+        for clock, part in _CLOCKS.items():
+            seconds = _mean_seconds(row, clock, without=0.0) or 0.0
             named += seconds
             values.append((row.label, part, seconds))
         # clocks of parts that overlap may add up to more than the whole
         values.append((row.label, "other", max(total - named, 0.0)))
     if not values:
         return Numbers(why="the records have no times")
-    return Numbers(rows=values)
+    taken = {part for _, part, seconds in values if seconds}
+    return Numbers(rows=[one for one in values if one[1] in taken])
 
 
 def _mean_seconds(row: Row, part: str, without: float | None) -> float | None:

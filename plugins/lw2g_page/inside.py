@@ -107,7 +107,10 @@ def forgetting(inside: Inside) -> Numbers:
     if not rows:
         return Numbers(why="a single task cannot be forgotten")
     mean_of_all = inside.run.metric("ffm")
-    facts = [] if mean_of_all is None else [f"FFM {mean_of_all:z.2f}"]
+    facts = []
+    if mean_of_all is not None:
+        below = ", below 0: a gain" if mean_of_all < 0 else ""
+        facts.append(f"FFM {mean_of_all:z.2f}, the mean of best less last{below}")
     return Numbers(rows=rows, facts=facts)
 
 

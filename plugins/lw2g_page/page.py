@@ -14,14 +14,16 @@ from typing import Any
 import attrs
 
 from lw2g import __version__
+from lw2g.api.recorded import head_taken
 from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
+from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
+from lw2g.results.run_draws import Draw
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
 from lw2g_page.figures import FIGURES
@@ -47,7 +49,7 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
 _TILES = {
-    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks"),
+    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
     "ssp": ("sets", "", "of parameters, each for one or more tasks"),
     "total_s": ("time", "", "of the whole run, in h:mm:ss"),
@@ -84,6 +86,7 @@ class _Section:
         shown: What figures show of each row: one run, or a mean and its spread.
         published: Whether there are published values.
         reference: The short name of the row that differences refer to; empty without one.
+        over: What the intervals of differences of final accuracy are over.
         remarks: The remarks on the table that matter most.
         all_remarks: Definitions of its columns, and all remarks.
         packed: The rows and the numbers that compare them, for the script.
@@ -105,6 +108,7 @@ class _Section:
     shown: str
     published: bool
     reference: str
+    over: str
     remarks: Sequence[str]
     all_remarks: Sequence[str]
     packed: str
@@ -251,6 +255,7 @@ def _section(
         shown=shown_of(table),
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else names[reference.label],
+        over=over_in_words(_pairs(table, reference)),
         # no row to differ from: the page explains differences where they stand
         remarks=few_remarks_on(remarked, (), against=None, others="all remarks below"),
         all_remarks=remarks_on(remarked, shown, against=None),
@@ -296,6 +301,14 @@ def _reference(table: Table, against: str | None) -> Row | None:
     if against is not None:
         return table.reference(against)
     return table.floor() or finished[0]
+
+
+def _pairs(table: Table, reference: Row | None) -> set[Draw]:
+    """Return the seeds and class orders that some other row shares with the one that differences refer to."""
+    if reference is None:
+        return set()
+    others = [row.draws for row in table.rows if row is not reference and row.finished]
+    return reference.draws.intersection(set().union(*others))
 
 
 def _num_tested(opened: Sequence[Inside]) -> int | None:
@@ -396,6 +409,8 @@ def _origin(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
     origin["checkpoint"] = f"{weights_name(record, catalogue)}, SHA-256 {record['backbone']['sha256']}"
     if record["backbone"].get("layers", 1) > 1:
         origin["features"] = f"{record['backbone']['layers']} layers, {record['backbone']['pool']} pooling"
+    if head := head_taken(record):
+        origin["head"] = head.removeprefix("head: ")
     for name, fingerprint in record["fingerprints"].items():
         origin[f"{name} fingerprint"] = fingerprint
     origin["record SHA-256"] = sha256_of(run.path / RECORD) or _UNKNOWN

@@ -16,8 +16,6 @@ __all__ = ["SECTIONS_ABOVE", "Answer", "answer_of", "conditions_above", "questio
 
 SECTIONS_ABOVE: Mapping[str, str] = {"benchmark": "Images", "backbone": "Backbone", "run": "Runs"}
 """The sections whose options stand in the head where all rows share them, and what they are called there."""
-_LISTED = 5
-"""The largest number of seeds that are listed."""
 
 
 @attrs.frozen
@@ -76,9 +74,9 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     number = f"{ends[best.label]:.1f} %"
     over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
-    after = f"right after {counted(int(tasks or 0), 'task')}"
+    after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks)"
     if len(ranked) == 1:
-        return Answer(number, f"{after} (FAA, the mean over tasks): {names[best.label]}{over}.")
+        return Answer(number, f"{after}: {names[best.label]}{over}.")
     words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
     if best.control:
         words += ", all of which are controls"
@@ -88,14 +86,21 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
         other, whose = ranked[1], f"the next one, {names[ranked[1].label]}"
     else:
         other, whose = reference, names[reference.label]
-    return Answer(number, f"{words}.{_apart(best, other, whose)}")
+        if reference.control and not best.control:
+            whose = f"the control {whose}"
+    words = f"{words}.{_apart(best, other, whose)}"
+    controls = [row for row in ranked if row.control and ends[row.label] > ends[best.label]]
+    if controls and not best.control and controls[0] is not other:
+        ahead = ends[controls[0].label] - ends[best.label]
+        words += f" The control {names[controls[0].label]} ends {ahead:.1f} points above it."
+    return Answer(number, words)
 
 
 def _apart(row: Row, other: Row, whose: str) -> str:
-    """Return a sentence of how far a row is from another one; empty where no pair of runs says so."""
+    """Return a sentence of how far a row is from another one, or that no pair of runs tells it."""
     gap = row.difference(other, COLUMNS["faa"])
     if gap is None:
-        return ""
+        return f" No pair of equal seed and class order tells how far that is from {whose}."
     told = f" That is {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
     if gap.low is None or gap.high is None:
         return f"{told}."
@@ -114,7 +119,7 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
     runs = [run for row in table.rows for run in row.runs]
     told["Data"].append(table.title)
     if runs:
-        told["Data"] += _size(runs, num_tested)
+        told["Data"] += _size(table, runs, num_tested)
         told["Images"] += _images(runs)
     for condition in table.conditions:
         word, _, rest = condition.partition(" ")
@@ -128,30 +133,28 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
         if section in SECTIONS_ABOVE:
             told[SECTIONS_ABOVE[section]].append(f"{name} {value}")
     if runs:
-        told["Runs"] = [*_draws(runs), *told["Runs"]]
+        told["Runs"] = [f"{counted(len(runs), 'run')}: {table.draws}", *told["Runs"]]
     order = ("Data", "Images", "Backbone", "Protocol", "Split", "Runs")
     return [(word, ", ".join(told[word])) for word in order if told[word]]
 
 
 def shown_of(table: Table) -> str:
     """Return what figures show of each row: its one run, or the mean of its runs and what their spread is."""
-    runs = [run for row in table.rows for run in row.runs]
     counts = {len(row.runs) for row in table.rows}
     if not counts:
         return ""
-    _, *draws = _draws(runs)
     if counts == {1}:
         each = " of each row" if len(table.rows) > 1 else ""
-        return f"Shown is one run{each}, no mean ({'; '.join(draws)})."
+        return f"Shown is one run{each}, no mean ({table.draws})."
     low, high = min(counts), max(counts)
     many = f"{high} runs" if low == high else f"{low} to {high} runs"
-    return f"Shown is each row's mean of {many} ({'; '.join(draws)}); a band is one standard deviation."
+    return f"Shown is each row's mean of {many} ({table.draws}); a band is one standard deviation."
 
 
-def _size(runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:
-    """Yield the number of tasks, and of test images."""
+def _size(table: Table, runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:
+    """Yield the number of tasks, unless the title has it, and of test images."""
     tasks = {run.tasks for run in runs}
-    if len(tasks) == 1 and None not in tasks:
+    if len(tasks) == 1 and None not in tasks and " tasks of " not in table.title:
         yield counted(int(runs[0].tasks or 0), "task")
     if num_tested is not None:
         yield f"{num_tested:,} test images"
@@ -162,16 +165,3 @@ def _images(runs: Sequence[ReportedRun]) -> Iterator[str]:
     sides = {run.record["backbone"].get("image_size") for run in runs}
     if len(sides) == 1 and all(sides):
         yield f"{sides.pop()} px"
-
-
-def _draws(runs: Sequence[ReportedRun]) -> Iterator[str]:
-    """Yield the number of runs, their seeds and the number of class orders."""
-    yield counted(len(runs), "run")
-    seeds = sorted({int(run.record["seed"]) for run in runs})
-    if len(seeds) <= _LISTED:
-        word = "seed" if len(seeds) == 1 else "seeds"
-        yield f"{word} {', '.join(map(str, seeds))}"
-    else:
-        yield f"{len(seeds)} seeds"
-    orders = {tuple(run.record["class_order"]) for run in runs}
-    yield counted(len(orders), "class order")

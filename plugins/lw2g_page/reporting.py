@@ -79,18 +79,18 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against)
-    command = _page_command(runs, columns, against, mixed, store)
+    command = _command(runs, columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out)
 
 
-def _page_command(
+def _command(
     runs: Sequence[str | Path],
     columns: str | Sequence[str] | None,
     against: str | None,
     mix: Sequence[str],
     store: str | Path | None,
 ) -> str:
-    """Return the command that writes the page of a report with these arguments of :func:`report`.
+    """Return the command of a report with these arguments of :func:`report`.
 
     ``unfinished`` has no option: with ``--html`` unfinished runs always get rows of their own.
     """
@@ -103,7 +103,7 @@ def _page_command(
         command += ["--mix", kind]
     if store is not None:
         command += ["--with", str(store)]
-    return shlex.join([*command, "--html", "OUT.html"])
+    return shlex.join(command)
 
 
 class Report(Tabular):
@@ -139,7 +139,7 @@ class Report(Tabular):
 
         Args:
             form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
-            every_remark: Write all remarks below a table, and a definition of each column; otherwise the five
+            every_remark: Write all remarks below a table, and a definition of each column; otherwise the six
                 that matter most. The other forms always have all.
 
         Raises:
@@ -148,7 +148,7 @@ class Report(Tabular):
         from lw2g.results import render
 
         forms: dict[str, Callable[..., str]] = {
-            "md": partial(render.as_markdown, every_remark=every_remark),
+            "md": partial(render.as_markdown, others="" if every_remark else f"{self._command} --all"),
             "latex": render.as_latex,
             "csv": render.as_csv,
             "json": render.as_json,
@@ -161,7 +161,8 @@ class Report(Tabular):
         """Return a page with figures, which needs no other file and no network."""
         from lw2g_page.page import page_of
 
-        return page_of(self.tables, self._catalogue, self._columns, self._against, self._command)
+        command = f"{self._command} --html OUT.html"
+        return page_of(self.tables, self._catalogue, self._columns, self._against, command)
 
     @expands_paths
     def save(self, out: str | Path) -> Path:

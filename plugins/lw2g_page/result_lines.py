@@ -26,9 +26,9 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right, %",
+    "FAA": "right, %, mean over tasks",
     _DIFFERENCE: "points",
-    "FFM": "lost, points",
+    "FFM": "lost, points; below 0 gained",
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",

@@ -40,6 +40,8 @@ _CHUNK = 2**20
 """Bytes that are written at once."""
 _TOP = 5
 """Classes that are shown for an image."""
+_PAGE = "lw2g teach"
+"""What a step names as the folder of what was sent."""
 _NEW = "model"
 """What the first model of a session without one is called after."""
 _NO_CLASS = "the model knows no class yet"
@@ -189,15 +191,16 @@ class Classroom:
         if self._step.locked():  # it need not be sent in vain
             raise _busy()
         with TemporaryDirectory(dir=self._received.name) as made:
+            root = Path(made) / _PAGE
             names = {}
             for number, upload in enumerate(uploads):
-                path = upload.below(Path(made)) / f"{number:04d}{upload.ending}"
-                path.parent.mkdir(exist_ok=True)
+                path = upload.below(root) / f"{number:04d}{upload.ending}"
+                path.parent.mkdir(parents=True, exist_ok=True)
                 self._save(content, path, upload.size)
                 names[str(path)] = f"{upload.class_name}/{upload.name}"
             with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
-                    model, report = self._learned(Path(made), out)
+                    model, report = self._learned(root, out)
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
                 if "before" in report.get("choice", {}):
                     said.append(words_of_choice(report["choice"]))

@@ -24,10 +24,9 @@ from lw2g.cli.shared_options import (
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.model.places import free_folder
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
-from lw2g_photos.step_words import as_typed, step_lines
+from lw2g_photos.step_words import as_typed, new_folder, step_lines
 
 if TYPE_CHECKING:
     from lw2g.model.trained import TrainedModel
@@ -119,7 +118,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
 
 def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:
     """Let a Ctrl-C within the block say that the model is as it was, and whether the next is there."""
-    return saying_what_is_left(free_folder(model) if out is None else out, model)
+    return saying_what_is_left(new_folder(model, out), model)
 
 
 def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:

@@ -14,6 +14,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
+from lw2g.pixels.found_images import SPLITS
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.telling import Telling
 from lw2g_photos.class_crops import class_crops
@@ -65,6 +66,8 @@ class Lesson:
         images: Of each class.
         tested: Those that check the result; None where a fifth of the images is left out for that.
         num_shared: Files that are in both.
+        places: Where both come from, as ``learned_from`` and ``tested_on``; the latter is empty where a fifth
+            of the images is left out.
         learned: Features of images that the model has learned before.
         num_again: Images that were left out, as they are among these.
     """
@@ -72,6 +75,7 @@ class Lesson:
     images: dict[str, ClassImages]
     tested: dict[str, ClassImages] | None
     num_shared: int
+    places: dict[str, str]
     learned: Sequence[Tensor] = ()
     num_again: int = 0
 
@@ -138,13 +142,24 @@ def read_lesson(
         DataError: A folder or an image cannot be used, or ``test`` has a class that the model does not know
             even after the step.
     """
+    places = {"learned_from": _called(folder), "tested_on": _called(test)}
     images = _read_classes(folder, "train", manifest, catalogue, crops, decode=decode)
     if test is None:
-        return Lesson(images=images, tested=None, num_shared=0)
+        return Lesson(images=images, tested=None, num_shared=0, places=places)
     tested = _read_classes(test, "test", manifest, catalogue, decode=decode)
     num_shared = shared_files(images, tested)
     _require_known(tested, {*manifest.class_map.target_names, *images})
-    return Lesson(images=images, tested=tested, num_shared=num_shared)
+    return Lesson(images=images, tested=tested, num_shared=num_shared, places=places)
+
+
+def _called(source: Path | LabelledImages | None) -> str:
+    """Return the name of a folder, of a split with that above it, and nothing more of its path."""
+    if source is None:
+        return ""
+    if isinstance(source, LabelledImages):
+        return "a program"
+    place = source.absolute()
+    return f"{place.parent.name}/{place.name}" if place.name in SPLITS else place.name
 
 
 def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> T:

@@ -278,6 +278,7 @@ def _checked(taught: _Taught, before: Manifest, lesson: Lesson, found: Recall | 
         **accuracy_of(found),
         **estimate,
         **measures,
+        **lesson.places,
     }
 
 
@@ -301,7 +302,7 @@ def _write_step(
     """
     after = taught.saved
     history = after.manifest.history
-    # the step keeps what the checks say, and no place of this machine
+    # the step keeps what the checks say, and of this machine the names of the folders alone
     history = attrs.evolve(history, steps=[*history.steps, _step_of(before, lesson.images, report)])
     after = attrs.evolve(after, manifest=attrs.evolve(after.manifest, learning=history))
     after = attrs.evolve(after, learned=with_base(before, taught.model.parts, after.learned))

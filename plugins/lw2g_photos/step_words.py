@@ -9,8 +9,9 @@ from typing import Any
 
 from lw2g.api.recorded import words_of_choice
 from lw2g.errors import counted
+from lw2g.model.places import free_folder
 
-__all__ = ["accuracy_words", "as_typed", "lowest_classes", "step_lines"]
+__all__ = ["accuracy_words", "as_typed", "lowest_classes", "new_folder", "step_lines"]
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
@@ -77,6 +78,11 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
     for found, name, taken_for in missed[:_LOWEST]:
         shown.append(f"{name} {found:.0f} %" + (f" ({taken_for[0]})" if taken_for else ""))
     return f"lowest: {', '.join(shown)}" if shown else ""
+
+
+def new_folder(model: Path, out: Path | None) -> Path:
+    """Return where a step writes its model: the folder that was named, or the next free one."""
+    return free_folder(model) if out is None else out
 
 
 def as_typed(place: str) -> str:

@@ -28,6 +28,8 @@ __all__ = ["Badge", "add_badge", "predicted_again", "read_badges"]
 
 _AGREE = 99.9
 """Per cent of the predictions that must come again: other hardware decides a few close ones otherwise."""
+_ANOTHER = 50
+"""Per cent below which the model is rather one of another run than one that hardware has moved."""
 _DEVIATIONS = 3
 """Standard errors by which new images may be answered worse than those submitted."""
 
@@ -124,6 +126,12 @@ def predicted_again(
     again, _ = _answers(trained, stream, seed)
     same = 100 * float(np.mean(again == last["predicted"]))
     text = f"{same:.2f} % of {len(again)} predictions, one by one in random order, on {device}"
+    if same < _AGREE:
+        theirs, own = pack.record["config"]["baseline"]["name"], trained.parts.config.baseline.name
+        if own != theirs:
+            text += f"; the model is of another run: its baseline is {own!r}, and that of the pack {theirs!r}"
+        elif same < _ANOTHER:
+            text += "; so few agree that the model may be of another run"
     badges = [Badge(badge="re-predicted", holds=same >= _AGREE, text=text)]
     if fresh is not None and badges[0].holds:  # another model would say nothing about this run
         if component.fresh_stream is None:

@@ -173,6 +173,16 @@ def verify(run: str | Path) -> Verification:
     return Verification(examine(Path(run)))
 
 
+def runs_to_verify(directory: Path) -> list[Path]:
+    """Return the directory, or the runs and packs below it where it is neither and there are some."""
+    from lw2g.results.found_runs import find_runs
+    from lw2g_store import packs
+
+    if packs.is_pack(directory) or not directory.is_dir():
+        return [directory]
+    return [run.path for run in find_runs([directory], damaged=True)] or [directory]
+
+
 @expands_paths
 def init_store(directory: str | Path) -> list[Path]:
     """Make the layout of a store in a new folder, with README, licence, schema and CI workflow.

@@ -25,6 +25,7 @@ from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.found_runs import read_run
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
 from lw2g_store.bounds import Integers
@@ -130,8 +131,10 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
     """Refuse a run that no store takes; return who offers its components."""
     done = len(record["accuracy_matrix"])
     if done != record.get("tasks"):
+        found = read_run(run)
+        command = "continue" if found is not None and found.state == "stopped" else "resume"
         raise DataError(
-            f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g resume {as_word(run)}"
+            f"the run has finished {done} of {record.get('tasks')} tasks", f"lw2g {command} {as_word(run)}"
         )
     if record["config"]["run"].get("evaluate", "every task") != "every task":
         raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,13 +11,18 @@ import click
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
-from lw2g.runtime.console import console, table
+from lw2g.errors import Lw2gError, counted
+from lw2g.runtime.console import console, printable, table
+from lw2g_store.stores import runs_to_verify
 from lw2g_store.stores import verify as examine
 
 __all__ = ["verify"]
 
 _MARKS = {True: "holds", False: "does not hold", None: "-"}
-_EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is not covered."
+_EXIT = (
+    "RUN may be a folder with runs below it: a line for each. The exit code is 1 if anything does not hold. "
+    "The log events.jsonl is not covered."
+)
 
 
 @click.command(help=help_of(examine, _EXIT))
@@ -26,6 +32,11 @@ _EXIT = "The exit code is 1 if anything does not hold. The log events.jsonl is n
 @click.pass_context
 def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
     """Print what does not hold."""
+    places = runs_to_verify(run)
+    if places != [run]:
+        if not _all_hold(places, as_json=as_json):
+            ctx.exit(1)
+        return
     result = examine(run)
     broken = result.broken
     if as_json:
@@ -44,3 +55,28 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
             click.echo(f"everything holds ({count} checks)")
     if broken:
         ctx.exit(1)
+
+
+def _all_hold(places: Sequence[Path], *, as_json: bool) -> bool:
+    """Print a line for each run, or JSON of all, and return whether everything holds."""
+    entries = []
+    for place in places:
+        try:
+            found = examine(place)
+            holds, findings = found.holds, found.rows()
+            told = f"everything holds ({len(findings)} checks)"
+            if not holds:
+                first = found.broken[0]
+                told = f"{len(found.broken)} of {len(findings)} do not hold, first {first.what}: {first.text}"
+        except Lw2gError as error:
+            holds, findings, told = False, [], str(error)
+        entries.append({"run": str(place), "holds": holds, "findings": findings, "told": told})
+        if not as_json:
+            click.echo(printable(f"{'holds' if holds else 'FAILS'}  {place}: {told}"))
+    if as_json:
+        click.echo(json.dumps(entries, indent=1))
+    broken = sum(not entry["holds"] for entry in entries)
+    if not as_json:
+        count = counted(len(entries), "run")
+        click.echo(f"{broken} of {count} do not hold" if broken else f"all hold ({count})")
+    return not broken

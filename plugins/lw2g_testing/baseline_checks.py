@@ -279,9 +279,9 @@ def check_learns_a_small_stream(subject: Subject) -> None:
     run = whole(subject)
     if isinstance(run, Exception):
         raise ContractViolation(
-            f"make {subject.component.name!r} learn the tiny benchmark (3 tasks of 2 and 3 classes, 4 to 6 "
-            "images each) on a ViT of 6 blocks, width 32 and 4 heads; where its defaults need more, give the "
-            f"check options. It raised {error_line(run)}"
+            f"{error_line(run)}; {subject.component.name!r} has to learn the tiny benchmark (3 tasks of 2 "
+            "and 3 classes, 4 to 6 images each) on a ViT of 6 blocks, width 32 and 4 heads: where its "
+            "defaults need more, give the check options"
         ) from run
 
 

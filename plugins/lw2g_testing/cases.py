@@ -18,6 +18,7 @@ from unittest import SkipTest
 import attrs
 import torch
 
+from lw2g.errors import message_of
 from lw2g.ground.docstrings import docstring
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
@@ -49,7 +50,7 @@ class NotApplicable(SkipTest):
 
 def error_line(error: BaseException) -> str:
     """Return a description of an error on one line, with its place in the component's code."""
-    text = " ".join(str(error).split()) or "without a message"
+    text = " ".join(message_of(error).split()) or "without a message"
     line = f"{type(error).__name__}: {text}"
     library = str(Path(torch.__file__).parent)
     # the innermost call outside of torch, where the author can look

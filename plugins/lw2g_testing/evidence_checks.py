@@ -26,8 +26,8 @@ def check_measures_a_small_stream(subject: Subject) -> None:
     run = whole(subject)
     if isinstance(run, Exception):
         raise ContractViolation(
-            "make it measure the sets of a small run (3 tasks of 2 and 3 classes, up to 15 images of each "
-            f"looked at, in groups of one, so that a group lacks a class). It raised {error_line(run)}"
+            f"{error_line(run)}; it has to measure the sets of a small run (3 tasks of 2 and 3 classes, up "
+            "to 15 images of each looked at, in groups of one, so that a group lacks a class)"
         ) from run
     # before the first task there is no set to measure
     entries = [*_measured(subject, run, 1).values(), *_measured(subject, run, 2).values()]

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
+from torch.nn import functional
 
+import lw2g.plugin
+from lw2g.api.plugins import new_plugin
 from lw2g.blocks.presets import PresetFile
+from lw2g.testing import contract_cases
+from lw2g_testing.small_run import learned
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "plugins.md"
 
@@ -76,6 +85,26 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
     for code in blocks("python"):
         path, _, excerpt = code.partition("\n")
         assert excerpt in (tmp_path / path.removeprefix("# ")).read_text(encoding="utf-8")
+
+
+def test_the_phase_of_the_page_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example behind the page's method learns, resumes, and leaves means of length 1 in its head."""
+    monkeypatch.chdir(tmp_path)
+    new_plugin("my-method", kind="baseline")
+    monkeypatch.syspath_prepend(tmp_path / "my-method" / "src")
+    baseline = importlib.import_module("my_method.baseline")
+    (code,) = blocks("py")
+    names = {name: getattr(lw2g.plugin, name) for name in ("ComputePhase", "collect_features")}
+    names |= {"partial": partial, "F": functional, "Callable": Callable}
+    space = vars(baseline) | names
+    exec(compile(code, "plugins.md", "exec", dont_inherit=True), space)  # its own imports stand in no block
+    component = importlib.import_module("my_method.plugin").COMPONENT
+    own = attrs.evolve(component, name="with-means", build=space["WithMeans"])
+    cases = {case.check.name: case for case in contract_cases(own)}
+    for name in ("learns_a_small_stream", "resumes_to_the_same_bits"):
+        cases[name].run()
+    head = learned(cases["learns_a_small_stream"].subject).session.parts.baseline.head
+    assert head.weight.norm(dim=1).tolist() == pytest.approx([1.0] * len(head.weight))
 
 
 def test_the_presets_of_the_page_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

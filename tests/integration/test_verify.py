@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -69,6 +70,31 @@ def test_a_hash_of_another_record_is_named(run: Path) -> None:
     del record["record_hash"]
     (run / "record.json").write_bytes(seal_json(record))
     assert broken(run) == set()
+
+
+def test_a_folder_of_runs_has_a_line_for_each(run: Path, tmp_path: Path) -> None:
+    """What does not hold is named with its run, and the others are examined all the same."""
+    assert invoke(tmp_path).stdout.splitlines()[-1] == "all hold (1 run)"
+    shutil.copytree(run, tmp_path / "below/flipped")
+    flip(tmp_path / "below/flipped/samples.json")
+    shutil.copytree(run, tmp_path / "lost")
+    (tmp_path / "lost/config.toml").unlink()
+    done = invoke(tmp_path)
+    lines = done.stdout.splitlines()
+    assert (done.exit_code, lines[-1]) == (1, "2 of 3 runs do not hold")
+    assert lines[0].startswith(f"FAILS  {tmp_path}/below/flipped: 1 of ")
+    assert ", first samples.json: does not match its checksum" in lines[0]
+    assert lines[1].startswith(f"FAILS  {tmp_path}/lost: ")
+    assert re.fullmatch(rf"holds  {run}: everything holds \(\d+ checks\)", lines[2])
+    told = json.loads(invoke(tmp_path, "--json").stdout)
+    assert [(Path(entry["run"]).name, entry["holds"]) for entry in told] == [
+        ("flipped", False),
+        ("lost", False),
+        ("run", True),
+    ]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert invoke(empty).exit_code == 2
 
 
 def test_a_whole_run_holds(run: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,6 +174,14 @@ def test_a_margin_is_against_the_better_of_two(script):
     text, (line,) = script("verdicts").margin(plan["ii"], {"turns": cells})
     assert text.startswith("refuted on turns")
     assert "less none -25.0" in line
+
+
+def test_a_motion_is_set_against_the_median_of_earlier_ones(script, monkeypatch):
+    """In every step that has earlier ones; the first has none."""
+    verdicts = script("verdicts")
+    cell = SimpleNamespace(step=lambda name: np.array([2.0, 6.0, 4.0, 8.0]))
+    monkeypatch.setattr(verdicts, "chosen", lambda *_: [cell])
+    assert verdicts.motions({"main": "one"}, [], 64, ["turns"]) == [3.0, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(("sign", "verdict"), [(1, "holds"), (-1, "refuted")])
@@ -380,6 +389,8 @@ def test_the_page_shows_the_cells_of_the_repository(script):
     page = table.PAGE.read_text()
     assert table.page_with(page, table.study_lines(FOLDER / "cells")) == page
     assert table.page_with(page, ["another"]) != page
+    for name, lines in script("verdicts").page_parts(table.load(FOLDER / "cells")).items():
+        assert f"<!-- table: {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end of table -->" in page
 
 
 def test_the_cells_of_the_repository_end_where_their_runs_ended(script):

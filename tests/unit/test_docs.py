@@ -122,6 +122,14 @@ def test_every_page_names_what_it_rests_on() -> None:
             assert gone == [], page.name
 
 
+def test_no_line_of_a_page_is_lost_on_the_site() -> None:
+    """One that begins with a per cent sign is a remark there: "95" at the end of a line, "% ..." below it."""
+    for page in FOR_READERS:
+        if page.suffix == ".md":
+            _, *lines = page.read_text(encoding="utf-8").splitlines()
+            assert [line for line in lines if line.startswith("%")] == [], page.name
+
+
 def test_the_pictures_are_what_their_script_draws() -> None:
     """Changed by hand, a picture would be lost when it is drawn again: run scripts/draw_concepts.py."""
     script = runpy.run_path(str(SCRIPTS / "draw_concepts.py"))

@@ -27,7 +27,7 @@ MODULES = (
         "frozen_gains",
         "stream_tables",
     ),
-    *("frozen_stopped", "frozen_trained", "frozen_whole"),
+    *("frozen_stopped", "frozen_trained", "frozen_whole", "frozen_claims"),
 )
 
 if not FOLDER.exists():
@@ -130,18 +130,12 @@ def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
     assert all("**holds**" in line for line in gains.verdicts({}))
 
 
-def test_a_doubling_of_images_is_read_off_within_each_set(script):
-    """Levels of sets do not matter; one number of images says nothing; the interval is over images."""
+def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):
+    """Below zero, below it with the interval, above it with the interval; a tie is on no side."""
     gains = script("frozen_gains")
-    falls = {5: np.zeros(100), 10: np.repeat([-1.0, 0.0], [10, 90]), 20: np.repeat([-1.0, 0.0], [20, 80])}
-    cells = {("waste", count): part for count, part in falls.items()}
-    cells |= {("signs", count): 1 - np.abs(part) for count, part in falls.items()}
-    own, common = gains.doublings({**cells, ("cifar", 5): np.ones(100)})
-    assert list(own) == ["waste", "signs"]
-    assert [slope.mean for slope in own.values()] == pytest.approx([-10, -10])
-    assert common.mean == pytest.approx(-10)
-    assert own["waste"].low < common.low < -10 < common.high < own["waste"].high < 0
-    assert gains.doublings({key: part for key, part in cells.items() if key[0] == "waste"})[1] is None
+    ends = [(-5.0, -8.0, -2.0), (-1.0, -3.0, 1.0), (2.0, 1.0, 3.0), (1.0, -1.0, 3.0), (0.0, 0.0, 0.0)]
+    rows = [SimpleNamespace(gain=gain, low=low, high=high) for gain, low, high in ends]
+    assert gains._sides(rows) == {"rows": 5, "below": 2, "sure": 1, "above": 1}
 
 
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):
@@ -226,11 +220,11 @@ def test_claims_are_judged_on_the_order_that_they_were_written_for(script, monke
     """Where further orders judge otherwise, that stands beside it."""
     stopped = script("frozen_stopped")
 
-    def found(known, runs, left, right, asked=()):
+    def found(known, runs, names, left, right):
         mean = 3.0 if len(runs[stopped.FAR, left]) == 1 else 1.0
         return {stopped.FAR: ended(mean, -1.0, 5.0)}
 
-    monkeypatch.setattr(stopped, "differences", found)
+    monkeypatch.setattr(stopped, "less_by_stream", found)
     monkeypatch.setattr(stopped, "by_task", lambda run, stream: [50.0])
     runs = {(stopped.FAR, method): {0: "a", 1: "b"} for method in (stopped.FIRST, stopped.SECOND)}
     first, second, *_ = stopped.lines({}, runs)

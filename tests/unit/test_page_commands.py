@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import runpy
 import shlex
+import sys
 import textwrap
 import tomllib
 from pathlib import Path
@@ -288,3 +290,48 @@ def test_every_program_of_a_page_asks_for_what_exists(
             pytest.importorskip("fastapi", reason="needs the extra service")
         if "import lw2g\n" in code and ">>>" not in code:  # examples of docstrings are run as such
             exec(compile(code, page, "exec"), {})
+
+
+def script_commands() -> dict[str, list[list[str]]]:
+    """Return by script the arguments with which pages call it, in blocks and within sentences."""
+    found: dict[str, dict[tuple[str, ...], None]] = {}
+    for text in PAGES.values():
+        lines = [line for _, code in blocks(text) for line in code.replace("\\\n", "").splitlines()]
+        within = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", text)]
+        for line in lines + within:
+            if line.startswith(("python scripts/", "python experiments/")):
+                _, script, *words = shlex.split(line, comments=True)
+                found.setdefault(script, {})[tuple(words)] = None
+    return {script: [list(words) for words in calls] for script, calls in found.items()}
+
+
+class ReadError(Exception):
+    """The arguments of a script were read."""
+
+
+@pytest.mark.parametrize(("script", "calls"), script_commands().items())
+def test_every_script_of_a_page_takes_its_arguments(
+    script: str, calls: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reads them before it does anything; nothing runs. A script without arguments reads none."""
+    read = argparse.ArgumentParser.parse_args
+
+    def stop(parser: argparse.ArgumentParser, *given: Any) -> None:
+        read(parser, *given)
+        raise ReadError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    monkeypatch.setattr(sys, "path", [str((ROOT / script).parent), *sys.path])
+    before = set(sys.modules)
+    try:
+        for words in calls:
+            monkeypatch.setattr(sys, "argv", [script, *words])
+            if "parse_args" in (ROOT / script).read_text(encoding="utf-8"):
+                with pytest.raises(ReadError):
+                    runpy.run_path(str(ROOT / script), run_name="__main__")
+            else:
+                assert words == []
+    finally:
+        for name in set(sys.modules) - before:  # studies have modules of one name
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "experiments")):
+                del sys.modules[name]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import re
 import runpy
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,14 +120,14 @@ def contrast(one: str, other: str) -> float:
 
 
 def test_colours_of_pictures_are_seen_in_light_and_in_dark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Letters have a contrast of 4.5 with the card, marks one of 3, and no two methods share a colour."""
+    """Letters have a contrast of 4.5 with the card, marks one of 3; a stream is told by colour and shape."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     plain = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))
     streams = runpy.run_path(str(ROOT / "scripts" / "stream_plot.py"))
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
     for scheme, ground in enumerate(plain["CARD"]):
         assert contrast(plain["INK"][scheme], ground) >= 4.5
-        marks = [own[scheme] for own in (*streams["COLOURS"], streams["GREY"])]
+        marks = [own[scheme] for own in streams["COLOURS"]]
         assert [colour for colour in marks if contrast(colour, ground) < 3] == []
         assert len(set(marks)) == len(marks)
     concepts = runpy.run_path(str(ROOT / "scripts" / "draw_concepts.py"))["STYLE"]
@@ -133,10 +135,12 @@ def test_colours_of_pictures_are_seen_in_light_and_in_dark(monkeypatch: pytest.M
         fill = dict(re.findall(r"\.(\w+)\{fill:(#\w{6})", scheme))
         dim = [name for name in "abcd" if contrast(fill[name], fill["card"]) < 4.5]
         assert dim == [name for name in "abcd" if contrast(fill[name], fill["on"]) < 4.5] == []
+    assert len(set(streams["SHAPES"])) == len(streams["SHAPES"]) == len(streams["COLOURS"])
     drawn = (ROOT / "docs" / "leaderboard.svg").read_text(encoding="utf-8")
-    _, drawn = drawn.split("Colour: method")
-    methods = re.findall(r'class="(c\d+)"', drawn)
-    assert len(set(methods)) == len(methods) > 10
+    legend, _, rows = drawn.partition("forwards an image")
+    named = dict(re.findall(r'class="(c\d)" transform="[^"]*" d="([^"]*)"', legend))
+    assert len(named) == 7
+    assert set(re.findall(r'class="(c\d)"[^>]* d="([^"]*)"', rows)) == set(named.items())
 
 
 def test_an_axis_has_round_steps() -> None:
@@ -144,6 +148,26 @@ def test_an_axis_has_round_steps() -> None:
     steps = runpy.run_path(str(ROOT / "scripts" / "interval_plot.py"))["steps"]
     assert steps(-31.7, 22.2) == [-30.0, -20.0, -10.0, 0.0, 10.0, 20.0]
     assert steps(-1.4, 1.51) == [-1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
+
+
+def shown(*values: object) -> tuple[str, ...]:
+    """Return values as Vega names them."""
+    return tuple(f"{one:.12g}".replace("-", "−") if isinstance(one, float) else str(one) for one in values)
+
+
+def test_the_angles_of_table_7_are_those_of_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each point, as the drawing names it; draw it again by experiments/paper/table7.py where this fails."""
+    for folder in ("experiments", "experiments/growth", "experiments/paper"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    table7 = importlib.import_module("table7")
+    for name in ("table7", "readings"):
+        monkeypatch.delitem(sys.modules, name)
+    points = [*table7.of_the_paper(), *table7.of_packs()]
+    wanted = {shown(*(point[key] for key in ("task", "degrees", "set", "task was"))) for point in points}
+    wanted |= {shown(point["task"], point["by ranks alone"]) for point in points if "by ranks alone" in point}
+    svg = (ROOT / "docs" / "table7.svg").read_text(encoding="utf-8")
+    named = re.findall(r'aria-label="([^"]*; [^"]*)"', svg)
+    assert wanted == {tuple(part.rpartition(": ")[2] for part in words.split("; ")) for words in named}
 
 
 @pytest.mark.parametrize("light", sorted(path.name for path in (ROOT / "docs").rglob("*-light.png")))
@@ -156,21 +180,20 @@ def test_a_picture_with_a_dark_twin_is_shown_with_it(light: str) -> None:
         text = page.read_text(encoding="utf-8")
         if "_build" not in page.parts and (light in text or dark in text):
             shown_on.append(page)
-            assert (
-                text.count(light)
-                == text.count(dark)
-                == len(re.findall(rf"/{dark}(?:\">|\n:class: only-dark)", text))
-            )
+            assert text.count(light) == text.count(dark) == len(re.findall(rf'/{dark}">', text))
     assert shown_on
 
 
 def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
-    """What a checkout shows by the system's scheme becomes two pictures, each for one scheme."""
+    """What a checkout shows by screen and system becomes a picture for each scheme and width."""
     for_the_site = runpy.run_path(str(ROOT / "scripts" / "site_pictures.py"))["for_the_site"]
     on_site = for_the_site((ROOT / "docs" / "howto" / "learn.md").read_text(encoding="utf-8"))
     assert "<picture>" not in on_site
-    for scheme in ("light", "dark"):
-        assert (
-            f"```{{image}} ../pictures/teach-{scheme}.png\n:class: only-{scheme}\n:alt: A model has"
-            in on_site
-        )
+    for scheme, (form, width) in itertools.product(
+        ("light", "dark"), {"": "wide", "-narrow": "narrow"}.items()
+    ):
+        shown = f"teach{form}-{scheme}.png\n:class: only-{scheme} {width}\n:alt: A model has"
+        assert f"```{{image}} ../pictures/{shown}" in on_site
+    concepts = for_the_site((ROOT / "docs" / "concepts.md").read_text(encoding="utf-8"))
+    assert "```{image} pictures/set.svg\n:class: wide\n:alt: sets\n```\n\n" in concepts
+    assert concepts.count("class: narrow") == concepts.count("class: wide") == 6

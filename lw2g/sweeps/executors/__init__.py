@@ -17,8 +17,17 @@ from lw2g.interfaces.options import option
 from lw2g.sweeps import EXECUTORS
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import Job
+from lw2g.sweeps.needs import Need
 
-__all__ = ["Executor", "Future", "Options", "load_executor", "merged_settings"]
+__all__ = [
+    "Executor",
+    "Future",
+    "Options",
+    "executor_name",
+    "load_executor",
+    "merged_settings",
+    "need_of_executor",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -115,18 +124,11 @@ def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
         ConfigError: The executor or an option is unknown, its package is not installed, or it has no machine
             to run on.
     """
-    name = settings.get("name", "local")
-    if name not in EXECUTORS:
-        raise ConfigError(
-            f"executor: no such executor {name!r}{nearest(str(name), EXECUTORS)}",
-            f"choose one of {', '.join(EXECUTORS)}",
-        )
+    name = executor_name(settings)
     try:
         module = import_module(f"lw2g.sweeps.executors.{name}")
     except ImportError as error:
-        raise ConfigError(
-            f"executor {name!r}: {error}", f"pip install 'lw2g[{EXECUTORS[name]}]' on every machine"
-        ) from error
+        raise ConfigError(f"executor {name!r}: {error}", _how_to_install(name)) from error
     table = dict(settings)
     table.pop("name", None)
     options, problems = structure(module.OPTIONS, table)
@@ -136,3 +138,39 @@ def load_executor(settings: Mapping[str, Any], directory: Path) -> Executor:
     executor: Executor = module.EXECUTOR(options, directory)
     executor.settings = dict(settings)
     return executor
+
+
+def executor_name(settings: Mapping[str, Any]) -> str:
+    """Return which executor a table of settings names.
+
+    Raises:
+        ConfigError: There is none of this name.
+    """
+    name = str(settings.get("name", "local"))
+    if name not in EXECUTORS:
+        raise ConfigError(
+            f"executor: no such executor {name!r}{nearest(name, EXECUTORS)}",
+            f"choose one of {', '.join(EXECUTORS)}",
+        )
+    return name
+
+
+def need_of_executor(settings: Mapping[str, Any]) -> Need | None:
+    """Return the package that an executor needs; None for this machine, which needs none.
+
+    Raises:
+        ConfigError: There is no such executor.
+    """
+    name = executor_name(settings)
+    if not EXECUTORS[name]:
+        return None
+    here = True
+    try:
+        import_module(f"lw2g.sweeps.executors.{name}")
+    except ImportError:
+        here = False
+    return Need(what=f"executor {name}", here=here, remedy="" if here else _how_to_install(name))
+
+
+def _how_to_install(name: str) -> str:
+    return f"pip install 'lw2g[{EXECUTORS[name]}]' on every machine"

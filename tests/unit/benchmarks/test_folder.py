@@ -258,6 +258,14 @@ def test_half_a_tree_is_refused(tree):
     (tree / "test" / "cat" / "1.png").unlink()
     with pytest.raises(DataError, match=r"1 of 3 classes in '.*test' holds no image, first 'cat'"):
         stream(tree)
+    with pytest.raises(DataError, match=f"a split of '{tree}'; benchmark.root={tree}$"):
+        stream(tree / "train")  # whose images are no data set to draw test images from
+    (tree.parent / "all").mkdir()
+    shutil.copytree(tree, tree.parent / "all/photo/0")
+    with pytest.raises(
+        DataError, match=f"'photo/0' ...*; name one of them: benchmark.root={tree.parent}/all/photo/0$"
+    ):
+        stream(tree.parent / "all")
     shutil.rmtree(tree / "test" / "cat")
     with pytest.raises(DataError, match=r"3 in train, 2 in test, in one only \['cat'\]"):
         stream(tree)

@@ -79,17 +79,26 @@ def test_a_dry_run_says_which_tasks_it_has_measured(capsys, tasks, trained, meas
 
 @pytest.mark.slow
 def test_what_is_missing_is_listed_and_nothing_is_priced(lw2g, tmp_path):
-    """A line with the remedy, in a table's place; in JSON no cost."""
+    """A line with the remedy, in a table's place; in JSON no cost; a script sees it by the exit code."""
     dry = ["run", "--baseline", "simple-cil", "--benchmark", "cifar100", "--dry-run"]
     dry += ["--set", f"benchmark.root={tmp_path}"]
     printed = lw2g(*dry)
-    assert printed.exit_code == 0, printed.output
+    assert printed.exit_code == 2, printed.output
     *missing, end = printed.stdout.splitlines()
     assert all(line.startswith("missing: ") for line in missing)
     assert "lw2g data get cifar100" in missing[0]
     assert end == "no estimate without these"
     found = json.loads(lw2g(*dry, "--json").stdout)
     assert (found["cost"], len(found["missing"])) == (None, len(missing))
+
+
+def test_a_package_that_is_not_here_is_missing(lw2g, monkeypatch):
+    """A tracker's, beside the cost, which does not need it."""
+    monkeypatch.setattr("lw2g.interfaces.component.find_spec", lambda name: None)
+    told = lw2g(*DRY, "--tracker", "mlflow", "--tasks", "1")
+    cost, missing = told.stdout.splitlines()
+    assert (told.exit_code, cost.startswith("1 task, ")) == (2, True)
+    assert missing == "missing: tracker 'mlflow' needs the package mlflow; pip install 'lw2g[track]'"
 
 
 def test_what_a_run_refuses_is_refused(lw2g):

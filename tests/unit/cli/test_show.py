@@ -82,16 +82,23 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     motions = [
         {"task": 1, "new": 4.5, "old": 0.5, "times": 3.0, "alarming": True, "held": [], "carried": 1},
     ]
-    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"findings": {"motions": motions}}))
+    tried = [{"head": "ridge", "layers": 12, "accuracy": 90.0, "images": 20}]
+    choice = {**tried[0], "standard_error": 6.0, "tried": tried}
+    (tmp_path / "record.json").write_bytes(
+        seal_json(RECORD | {"findings": {"motions": motions, "choice": choice}})
+    )
     lines = invoke("show", tmp_path).stdout.splitlines()
     assert lines[1:-1] == [
         "final accuracy 85.62 % (FAA)",
         "1 set for 2 tasks",
         "after each task: 91.50 █▇ 85.62",
+        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came",
         "6 s; 1,000 numbers kept beside the backbone",
         "tasks that moved features unusually far: 2",
     ]
-    assert lines[-1] == f"1 deviation from what was published; all numbers: lw2g show {tmp_path} --all"
+    assert (
+        lines[-1] == f"1 setting differs from the published method; all numbers: lw2g show {tmp_path} --all"
+    )
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
@@ -154,7 +161,7 @@ def test_show_tells_motions_and_what_an_expert_costs(tmp_path):
 
 
 def test_show_explains_every_number_it_prints(finished):
-    """Each column of evidence, each metric and each cost of a real record has a meaning beside it."""
+    """Each column, metric and cost of a real record has a meaning beside it, and nothing that it lacks has."""
     text = invoke("show", finished[0], "--explain").stdout
     shown, definitions = text.split("\ndefinitions")
     explained = {line.strip().split("  ")[0] for line in definitions.splitlines()}
@@ -170,9 +177,11 @@ def test_show_explains_every_number_it_prints(finished):
         "feature drift",
         "A[i,t]",
     } <= explained
-    numbers = set(finished[1]["metrics"]) | set(finished[1]["flops"]) | set(finished[1]["storage"])
+    metrics = {name for name, value in finished[1]["metrics"].items() if value is not None}
+    numbers = metrics | set(finished[1]["flops"]) | set(finished[1]["storage"])
     clocks = {f"{part} (s)" for part in finished[1]["seconds"] if part != "per_test_image"}
     assert numbers | clocks | {"passes per test image", "ms per test image"} <= explained
+    assert not {"faa_domains", "times", "expert's numbers"} & explained  # the run has none of these
     assert "mean over tasks i of A[i,T]" in definitions
     assert invoke("show", finished[0], "--all").stdout.rstrip() == shown.rstrip()
 

@@ -92,7 +92,7 @@ def called(
         (["plugins", "hide-prompt"], {}, "contrastive"),
         (["config"], {}, "[baseline]"),
         (["data", "list"], {}, "imagenet-r"),
-        (["sweep", str(EXPERIMENTS / "embedded.toml"), "--dry-run"], {}, "12 cells"),
+        (["sweep", "--help"], {}, "retry"),
         (["runs", str(EXPERIMENTS / "growth")], {}, "no run at or below"),
         (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
         ([], COMPLETION, "hide-prompt"),

@@ -6,10 +6,12 @@ import io
 import json
 import re
 import shutil
+import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -18,6 +20,7 @@ from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import locked, one_writer
+from lw2g.lifecycle import estimate as estimating
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import printable
 from lw2g.sweeps.executors import load_executor
@@ -37,12 +40,18 @@ seed = [0, 1]
 """
 
 
+COST = estimating.Estimate(
+    seconds=600, memory=2**30, device_memory=None, disk=2**20, tasks=5, images=(9, 4), device="cpu"
+)
+
+
 @pytest.fixture
 def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A grid of two cells, whose processes fail at once; the default directory is below the test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LocalExecutor, "pause", 0)
     monkeypatch.setattr(Attempt, "run", lambda self: _fail(self.job))
+    monkeypatch.setattr(estimating, "estimate", lambda *_: COST)
     Path("two.toml").write_text(GRID)
     return "two.toml"
 
@@ -63,16 +72,73 @@ def call(*arguments: str, code: int = 0) -> str:
 def test_a_dry_run_prints_cells_and_needs_alone(grid):
     """Cells with their directories, data and weights with whether they are here; nothing is written."""
     printed = call(grid, "--dry-run")
-    assert all(
-        text in printed for text in ("seed 0", "seed 1", "digits (embedded)", "micro (embedded)", "2 cells")
+    shown = (
+        "seed 0",
+        "seed 1",
+        "digits (embedded)",
+        "micro (embedded)",
+        "2 cells: 2 seeds of one class order",
     )
+    assert all(text in printed for text in shown)
+    with Path(grid).open("a") as file:  # a seed draws none, and has others as an axis beside it
+        file.write('"benchmark.order_seed" = [1, 2, 3]\n')
+    assert "6 cells: 2 seeds of 3 class orders" in call(grid, "--dry-run")
     assert [path.name for path in Path().iterdir()] == ["two.toml"]
+
+
+def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
+    """Each kind of cell is measured once, whatever its seeds; side by side no sooner than the longest."""
+    measured = []
+    monkeypatch.setattr(
+        estimating, "estimate", lambda config, _: measured.append(config.baseline.name) or attrs.evolve(COST)
+    )
+    printed = call(grid, "--dry-run").splitlines()
+    assert printed[-1] == (
+        "one after the other on cpu: time 0:20:00, memory 1 GiB for each, disk 2 MiB (1 kind of cells "
+        "measured; accurate to about 50 %)"
+    )
+    Path("two.toml").write_text(GRID + 'baseline = ["simple-cil", "ranpac"]\n')
+    printed = call(grid, "--dry-run", "--jobs", "3").splitlines()
+    assert "time 0:40:00, " in printed[-1]
+    assert "; with 3 at a time at best 0:13:20 (2 kinds" in printed[-1]
+    assert measured == ["simple-cil", "simple-cil", "ranpac"]
+    costs = [entry["cost"]["seconds"] for entry in json.loads(call(grid, "--dry-run", "--json"))]
+    assert costs == [600] * 4
+
+
+def test_equal_cells_run_once_and_are_told(grid):
+    """A seed that stands twice in the list is no second run."""
+    Path("twice.toml").write_text(GRID.replace("[0, 1]", "[0, 0, 1]"))
+    printed = call("twice.toml", "--dry-run")
+    assert "note: 'twice.toml': 1 cell equal to others of the grid, run once\n" in printed
+    assert "2 cells\n" in printed
+
+
+def test_several_problems_are_counted(grid):
+    """As `lw2g run` tells them; a name that is none of a few is told with the nearest one."""
+    Path("two.toml").write_text(GRID + 'baseline = ["simple-cil", "nobody"]\n"growth.energy" = [0.9, 2]\n')
+    printed = call(grid, code=2)
+    assert printed.startswith("error: 3 problems in the cells:\n  growth.energy: ")
+    assert "'slrum' is not one of 'local', 'ray', 'slurm' (did you mean 'slurm'?); see" in call(
+        grid, "--executor", "slrum", code=2
+    )
+
+
+def test_a_dry_run_looks_for_packages(grid, monkeypatch):
+    """Those of a tracker and of an executor are needs; a script sees by the exit code that one is missing."""
+    monkeypatch.setattr("lw2g.interfaces.component.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    monkeypatch.delitem(sys.modules, "lw2g.sweeps.executors.slurm", raising=False)
+    printed = call(grid, "--dry-run", "--executor", "slurm", "--set", 'trackers=["mlflow"]', code=2)
+    assert "missing for 2 cells: executor slurm\n    pip install 'lw2g[slurm]' on every machine\n" in printed
+    assert "missing for 2 cells: tracker mlflow\n    pip install 'lw2g[track]'\n" in printed
+    assert printed.endswith("no estimate of 2 of them, for which something is not here\n")
 
 
 def test_what_is_missing_is_told_with_its_remedy(grid, monkeypatch):
     """Data that are not here name the command that fetches them."""
     monkeypatch.delenv("LW2G_DATA", raising=False)
-    printed = call(grid, "--dry-run", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k")
+    printed = call(grid, "--dry-run", "--set", "benchmark=imagenet-r", "--set", "backbone=sup21k", code=2)
     assert (
         "missing for 2 cells: imagenet-r (2.19 GB)\n    lw2g data get imagenet-r, or set LW2G_DATA" in printed
     )
@@ -91,7 +157,7 @@ def test_files_of_constraints_are_needs(tmp_path):
 
 def test_weights_that_are_not_here_are_a_need(grid):
     """A missing weights file does not hide the plan: it is listed with the option that names another."""
-    printed = call(grid, "--dry-run", "--set", "weights=nowhere.safetensors")
+    printed = call(grid, "--dry-run", "--set", "weights=nowhere.safetensors", code=2)
     assert "missing for 2 cells: nowhere.safetensors\n    --set weights=FILE" in printed
 
 
@@ -245,21 +311,23 @@ def test_a_stopped_sweep_says_how_to_go_on(grid, monkeypatch):
         (["two.toml", "--set", "growht.energy=1"], "error: --set: no such section 'growht.energy'"),
         (["two.toml", "--set", "growth.energie=1"], "error: growth.energie: no such option"),
         (["none.toml"], "error: 'none.toml' cannot be read"),
+        (["run.toml"], "error: 'run.toml' is the file of a run and no grid; lw2g run run.toml runs it; in a"),
         (["status", "nowhere"], "error: no sweep at 'nowhere'"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_runs(grid, arguments, says):
     """A misspelt option, file or directory ends with exit code 2, and nothing is written."""
+    Path("run.toml").write_text('baseline = "simple-cil"\n[run]\nseed = 1\n')
     printed = call(*arguments, code=2)
     assert printed.startswith(says)
     assert printed.count("\n") == 1
-    assert [path.name for path in Path().iterdir()] == ["two.toml"]
+    assert sorted(path.name for path in Path().iterdir()) == ["run.toml", "two.toml"]
 
 
 def test_help_names_the_commands(grid):
     """The group's own help shows a grid, and the commands beside running one."""
     printed = call("--help")
-    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel"))
+    assert all(text in printed for text in ("[[rows]]", "status", "retry", "cancel", "GRID.toml --help"))
     assert call("two.toml", "--help").startswith("Usage: main sweep GRID.toml [OPTIONS]\n")
     assert "--jobs" in call("grid", "--help")
 
@@ -308,11 +376,20 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     """Running cells get a request, whoever runs them; an unknown name is refused."""
     call("--out", "here", grid, code=1)
     store = SweepDirectory(Path("here"))
+    for cell in store.cells():
+        store.note_failure(cell, reason=None)
     with locked(store.job(store.cells()[1]).lock):
         printed = call("cancel", "here", *named)
-    assert printed == f"asked 1 running cells to stop; the other {cancelled - 1} will not start\n"
+    waiting = "1 waiting cell" if cancelled == 2 else "0 waiting cells"
+    assert printed == f"asked 1 running cell to stop; {waiting} will not start\n"
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
+
+
+def test_cancel_says_so_where_all_has_ended(grid):
+    """No cell is said to be stopped that has failed or finished."""
+    call("--out", "here", grid, code=1)
+    assert call("cancel", "here") == "nothing to stop: these cells have ended\n"
 
 
 def test_a_label_changes_neither_the_experiment_nor_the_terminal(grid):

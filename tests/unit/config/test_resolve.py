@@ -129,7 +129,7 @@ def test_the_preset_follows_the_benchmark_that_is_finally_used(tmp_path):
     path = write(tmp_path, "[benchmark]\nname = 'cifar100'\nlength = 3\n")
     resolved = resolve(CATALOGUE, file=path, benchmark="glyphs")
     assert resolved.preset == "tuned glyphs"
-    assert resolved.notes == ("the file's [benchmark] options (length) are for 'cifar100' and not used",)
+    assert resolved.notes == ("the [benchmark] options (length) are for 'cifar100' and not used",)
     kept = resolve(CATALOGUE, file=path, benchmark="cifar100")
     assert kept.config.benchmark.config == OtherConfig(length=3)
 
@@ -217,10 +217,7 @@ def test_measures_are_those_that_the_policy_reads_and_those_that_are_named(tmp_p
     assert resolve(catalogue(), baseline="single").config.evidence == ()
     path = tmp_path / "e.toml"
     path.write_text("[evidence.energy]\nlength = 3\n")
-    assert (
-        "the file's [evidence.energy] is of a measure that is not in use"
-        in resolve(catalogue(), file=path).notes
-    )
+    assert "[evidence.energy] is of a measure that is not in use" in resolve(catalogue(), file=path).notes
 
 
 @pytest.mark.parametrize(

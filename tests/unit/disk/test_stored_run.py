@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.disk.stored_run import open_after, open_newest, resolved_of
 from lw2g.errors import DataError
 from lw2g.lifecycle.run_opening import reopen
@@ -82,8 +83,12 @@ def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> 
     """The line says which run, and how to go on."""
     with pytest.raises(
         DataError,
-        match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; choose an earlier one, or",
+        match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; choose an earlier one$",
     ):
+        open_after(run, 7)  # the run is finished: nothing goes on
+    record = unseal_json(run / "record.json")
+    (run / "record.json").write_bytes(seal_json(record | {"tasks": record["tasks"] + 1}))
+    with pytest.raises(DataError, match=r"choose an earlier one, or go on: lw2g resume "):
         open_after(run, 7)
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+from lw2g.api.recorded import head_of
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.ground import free_memory as memory
 from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork
 from lw2g.lifecycle.runner import start
+from lw2g.maths.choosing import named_candidate
+from lw2g.model.exported import read_export
 from lw2g.model.exporting import export_run
 from lw2g.model.saved import open_model
 from lw2g.pixels.feature_files import open_features
@@ -175,6 +178,9 @@ def test_a_chosen_head_is_the_same_after_a_stop_and_in_a_fork(catalogue: Catalog
     ]
     assert choice["images"] > 0
     export_run(tmp_path / "whole", catalogue, tmp_path / "model")
+    kept = read_export(tmp_path / "model").manifest
+    assert kept.choice == {"head": choice["head"], "layers": choice["layers"]}
+    assert head_of(kept) == f"auto: {named_candidate(choice)}"
     run, model = (open_model(tmp_path / name, catalogue) for name in ("whole", "model"))
     images = torch.randint(0, 256, (3, 3, 16, 16), dtype=torch.uint8)
     assert torch.equal(model(images), run(images))

@@ -121,13 +121,14 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
     head = text[: text.index("<h2")]
     (answer,) = re.findall(r'<p class="answer">(.*)</p>', head)
-    assert answer.startswith("<strong>66.7 %</strong> right after 3 tasks: hide-prompt x min, the best of 2")
+    right = "<strong>66.7 %</strong> right after 3 tasks (FAA, the mean over tasks): "
+    assert answer.startswith(f"{right}hide-prompt x min, the best of 2")
     conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", head))
     assert conditions == {
         "Data": "digits, 6 classes, 2 a task, 3 tasks, 12 test images, data bbbbbbbb",
         "Backbone": "micro cccccccc",
         "Protocol": "like-for-like",
-        "Runs": "2 runs, seed 42, 1 class order",
+        "Runs": "2 runs: seed 42, one class order",
     }
     assert text.count('class="best"') == 1
     assert '<span class="best">66.67</span>' in text
@@ -270,10 +271,17 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     reference = table.floor()
     best = next(row for row in table.rows if row is not reference)
-    told = "right after 3 tasks: hide-prompt x min, the best of 2 configurations."
+    told = "right after 3 tasks (FAA, the mean over tasks): hide-prompt x min, the best of 2 configurations."
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
         assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
+    write_full_run("control", {"metrics.faa": 70.0, "class_order": [1, 0, 2, 3, 4, 5]}, baseline="no-prompt")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
+    names = {row.label: row.label for row in table.rows}
+    above = " The control no-prompt ends 3.3 points above it."
+    assert answer_of(table, table.rows[1], names).words.endswith(above)
+    unpaired = answer_of(table, next(row for row in table.rows if row.control), names).words
+    assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
 
 
 def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
@@ -283,10 +291,10 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
         told.append(shown_of(table))
-    drawn, band = "(seeds 0, 1; 1 class order)", "a band is one standard deviation."
+    drawn, band = "(seeds 0 and 1 of one class order)", "a band is one standard deviation."
     assert told == [
-        "Shown is one run, no mean (seed 0; 1 class order).",
-        "Shown is one run of each row, no mean (seed 0; 1 class order).",
+        "Shown is one run, no mean (seed 0, one class order).",
+        "Shown is one run of each row, no mean (seed 0, one class order).",
         f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
         f"Shown is each row's mean of 2 runs {drawn}; {band}",
     ]

@@ -107,7 +107,12 @@ def test_costs_and_times_are_told_by_part(rows):
     assert kind not in {row[1] for row in compare.costs([without]).rows}
     assert kind in {row[1] for row in compare.costs([rows[0], without]).rows}
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
-    assert times == {"evidence": 1.0, "training": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}
+    idle = attrs.evolve(
+        run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.0}}
+    )
+    alone = compare.times([attrs.evolve(rows[0], runs=(idle,))]).rows
+    assert [row[1] for row in alone] == ["learning"]  # what took no time in any row has no colour
+    assert times == {"evidence": 1.0, "learning": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}
 
 
 def test_differences_are_paired_and_go_both_ways(rows):
@@ -132,6 +137,10 @@ def test_matrices_count_from_one(opened):
     """A[i, t] below the diagonal is left out; forgetting is from the best a task ever had."""
     assert inside.accuracies(opened).rows[:3] == [(1, 1, 100.0), (1, 2, 75.0), (1, 3, 50.0)]
     assert inside.forgetting(opened).rows == [(1, 100.0, 100.0, 50.0, 50.0), (2, 75.0, 75.0, 50.0, 25.0)]
+    better = opened.record | {"accuracy_matrix": [[82.5, 87.5], [None, 80.0]], "metrics": {"ffm": -5.0}}
+    gained = inside.forgetting(attrs.evolve(opened, run=attrs.evolve(opened.run, record=better)))
+    assert gained.rows == [(1, 82.5, 82.5, 87.5, -5.0)]
+    assert gained.facts == ["FFM -5.00, the mean of best less last, below 0: a gain"]
     assert inside.drift(opened).rows == [(1, 2, 2.0), (1, 3, 10.0), (2, 3, 0.0)]
     still = attrs.evolve(opened.run, record={**opened.record, "feature_drift": [[None], [0.0, None]]})
     assert inside.drift(attrs.evolve(opened, run=still)).why.startswith("no feature of an old task drifted")

@@ -410,14 +410,32 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert done.stdout.splitlines()[-1] == following
     lines = command("show", tmp_path / "more").stdout.splitlines()
     assert lines[0] == "3 classes: ant, bee, cat"
-    assert ": learned 24 images of cat; accuracy" in lines[2]
-    assert lines[3:] == ["head lda on backbone micro at 32 pixels"]
+    assert re.search(r": learned 24 images of cat from cat; accuracy [\d.]+ % of 4 of them, before", lines[2])
+    assert lines[3:] == ["head lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
     assert whole[:4] == lines
     assert whole[4] == "baseline simple-cil"
     assert whole[5].startswith("weights: ")
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
+
+
+def test_show_says_from_which_folders_it_was_learned_and_tested(glyphs: Path, tmp_path: Path) -> None:
+    """By the folders' names alone, of a split with that above it; old models and images of a program, too."""
+    shutil.copytree(glyphs / "first", tmp_path / "photos/train")
+    for name in ("ant", "bee"):
+        shutil.copytree(glyphs / "test" / name, tmp_path / "photos/test" / name)
+    model = tmp_path / "model"
+    report = lw2g.start(tmp_path / "photos/train", model, test=tmp_path / "photos/test", device="cpu")[1]
+    said = (
+        r": learned 36 images of ant, bee from photos/train; accuracy [\d.]+ % of 12 images from photos/test$"
+    )
+    assert re.search(said, command("show", model).stdout.splitlines()[1])
+    assert (report["learned_from"], report["tested_on"]) == ("photos/train", "photos/test")
+    assert str(tmp_path) not in command("show", model, "--json").stdout
+    given = [(Image.open(path), path.parent.name) for path in sorted((glyphs / "cat").rglob("*.png"))]
+    lw2g.learn(model, given, out=tmp_path / "more", test=tmp_path / "photos/test", device="cpu")
+    assert "images of cat from a program; accuracy" in command("show", tmp_path / "more").stdout
 
 
 def test_what_takes_long_says_how_far_it_has_come(

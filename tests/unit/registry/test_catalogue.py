@@ -118,8 +118,10 @@ def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
         catalogue.get("policy", "minimun")
     assert str(caught.value) == (
         "no policy is called 'minimun' (did you mean 'minimum'?); `lw2g plugins policy` lists all "
-        "(plugins with problems: broken)"
+        "(plugins with problems: broken; `lw2g doctor` says which)"
     )
+    with pytest.raises(UnknownComponentError, match="; a plugin of your own is found once it is installed"):
+        catalogue.get("policy", "mine")
 
 
 class Odd(Exception):

@@ -139,32 +139,54 @@ def test_markdown_has_means_differences_and_remarks(folder):
     printed = call("report", folder, "--columns", "faa,pra,caa", "--against", "always", "--all")
     lines = printed.splitlines()
     assert lines[0] == "### CIFAR-100, 2 classes, 10 a task"
-    assert lines[2] == "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
+    shared = "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
+    assert lines[2] == f"{shared}; seeds 0 and 1 of one class order"
     assert "| row | n | FAA | paper FAA | minus paper | PRA | paper PRA | minus paper |" in lines
     assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
-    assert "| dual-prompt x min | 2 | +3.00 [-9.71, +15.71] | - |" in lines
+    assert "| dual-prompt x min | 2 | +3.00 | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
     assert any("interrupted after task 2 of 3; lw2g resume " in line for line in lines)
 
 
-def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
+def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
     """One line defines the columns; what marks mean, what does not count and whose values come next."""
     write_run(70.0, **{"baseline.name": "simple-cil", "baseline.epochs": 9})
     write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     printed = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min")
     remarks = [line for line in printed.splitlines() if line.startswith("- ")]
-    assert len(remarks) == 5
+    assert len(remarks) == 6
     assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
     assert "over n runs; control: a bound" in remarks[1]
-    assert remarks[3].startswith("- not counted: ")
-    assert "lw2g resume" in remarks[3]
-    hidden = int(remarks[4].partition(" more: lw2g report --all")[0].removeprefix("- "))
+    assert remarks[4].startswith("- not counted: ")
+    assert "lw2g resume" in remarks[4]
+    again = f" more: lw2g report {folder} --columns faa,pra,ffm --against 'x min' --all"
+    hidden = int(remarks[5].removesuffix(again).removeprefix("- "))
     every = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min", "--all")
     assert "- PRA: retrieval accuracy: mean over tasks" in every
     assert hidden > 1
-    assert every.count("\n- ") > hidden + 4
-    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 5
+    assert every.count("\n- ") > hidden + 5
+    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 6
+
+
+def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
+    """Seeds are no class orders, two of them tell little, and a row without a pair says what it has."""
+    lines = call("report", folder, "--against", "always").splitlines()
+    (told,) = [line for line in lines if "mean [" in line]
+    assert "of FAA over 2 seeds of one class order and test images (2 pairs tell little of other" in told
+    order = {"benchmark.order": "seeded", "benchmark.order_seed": 7, "record.class_order": [1, 0]}
+    write_run(70.0, **order, **LW2G | {"policy.name": "one"})
+    told = call("report", folder, "--against", "always")
+    why = "x always has seeds 0 and 1, order natural; dual-prompt x one has seed 0, order seeded 7"
+    assert (
+        f"- differences: none without a pair of equal seed and class order: dual-prompt {why}; mean [" in told
+    )
+    assert "means over different class orders do not compare" in told
+    alone = call("report", str(tmp_path / "run-0"), str(tmp_path / "run-5"), "--against", "always")
+    assert "a pair of equal" in alone
+    assert "Holm" not in alone
+    unfinished = call("report", str(tmp_path / "run-4"))
+    assert "no run is finished yet" in unfinished
 
 
 def test_a_table_without_the_row_has_no_differences(folder, write_run):
@@ -210,8 +232,8 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
     assert always.startswith("| dual-prompt x always | 2 | 80.00 | 85.94 ± 0.1 | -5.94 | 0.00 |")
     assert always.endswith("| 4,200,001 | 0 |")
     assert " | -0.01 ± 0.01 | " in least
-    # pairs that are alike have no interval
-    assert "| dual-prompt x min | 2 | +0.00 | -0.01 [-0.07, +0.06] | +0 | +0 |" in lines
+    # two pairs have no interval
+    assert "| dual-prompt x min | 2 | +0.00 | -0.01 | +0 | +0 |" in lines
     assert "left out where it rounds to 0" in call("report", str(tmp_path), *columns, "--all")
     latex = call("report", str(tmp_path), *columns, "--format", "latex")
     assert "4{,}200{,}001" in latex
@@ -223,7 +245,7 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
 def test_what_guessing_gives_is_not_the_best(write_run, tmp_path):
     """One set is always found: a retrieval accuracy of 100 beside a chance of 100 is not bold."""
     found = {"record.metrics.pra": 100.0, "record.metrics.chance_pra": 100.0}
-    write_run(80.0, **found, **{"policy.name": "one"})
+    write_run(80.0, **found, **LW2G | {"policy.name": "one"})
     for policy, pra in (("always", 60.0), ("min", 70.0)):
         write_run(
             81.0, **{"record.metrics.pra": pra, "record.metrics.chance_pra": 50.0, "policy.name": policy}
@@ -257,7 +279,7 @@ def test_latex_is_for_booktabs(folder):
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
     assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
-    assert "dual-prompt x always & 2 & $-3.00\\ [-15.71, +9.71]$ \\\\" in printed
+    assert "dual-prompt x always & 2 & $-3.00$ \\\\" in printed
 
 
 def test_csv_and_json_say_the_same(folder):
@@ -303,6 +325,8 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
         ("finished", 85.0, 1)
     ]
     assert "1 run\n" in call("runs", folder, "--where", "state=interrupted")
+    none = call("runs", folder, "--where", "seed=1", "--where", "policy=mni")
+    assert none == "no run with policy=mni; there are runs with always, min\n"
     assert "2 runs" in call("runs", folder, "--where", "constraints.cpk.phi=0.5")
     assert "no run has an option 'growth.energie' (did you mean" in call(
         "runs", folder, "--where", "growth.energie=1", code=2

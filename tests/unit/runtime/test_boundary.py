@@ -213,6 +213,7 @@ def test_an_error_in_a_component_names_plugin_component_and_method(go, acts, met
     who = f"plugin 'BadPlugin': {METHODS[method]}, {method}: {type(error).__name__}"
     with pytest.raises(ComponentError, match=who) as told:
         go()
+    assert re.search(r" \(test_boundary\.py:\d+\)$", str(told.value))  # the innermost line of its own
     assert told.value.__cause__ is error
     assert told.value.exit_code == 1
 
@@ -496,7 +497,7 @@ def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, t
     done = CliRunner().invoke(main, [*place, "--out", str(tmp_path / "run")])
     assert done.exit_code == 1
     assert "policy 'x', decide: KeyError: 'y'" in done.stderr
-    assert ("--traceback shows where" in done.stderr) is (place == ["run"])
+    assert ("--traceback shows how (`lw2g resume` continues a run" in done.stderr) is (place == ["run"])
     assert done.stderr.count("error: ") == 1
 
 

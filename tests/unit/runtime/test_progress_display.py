@@ -124,11 +124,17 @@ def test_a_narrow_terminal_shows_the_whole_line():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_reused_set_and_a_resumed_run_are_named(terminal):
-    """Both kinds of progress say what was decided."""
+    """Both kinds of progress say what was decided, that it is sure to share, and which set was as near."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     tracker = progress_tracker(console)
     tracker.on_event(RunStarted(name="run-1", config=CONFIG, resumed=True))
     tracker.on_event(TaskDecided(task=2, decision={"decision": "reuse", "set": 0, "candidates": []}))
+    values = ((0, -3.54), (1, -3.49), (2, 1.0))
+    tied = [measured_set(own, value, 0.4).as_mapping() for own, value in values]
+    decided = {"decision": "reuse", "set": 0, "confidence": 1.0, "candidates": tied}
+    tracker.on_event(TaskDecided(task=3, decision=decided))
     tracker.close()
-    assert "resuming run-1" in console.file.getvalue()
+    told = "(100% sure to share; hindrance: #0 -3.54 ± 0.40, #1 -3.49 ± 0.40, #2 1.00 ± 0.40; #1 within an"
+    assert told in " ".join(console.file.getvalue().split())
+    assert "going on with run-1" in console.file.getvalue()
     assert "task 3: reuses set #0" in console.file.getvalue()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -493,6 +494,10 @@ def test_invented_predictions_pass_as_recomputed_and_fail_to_be_predicted_again(
     assert invented.record["metrics"]["faa"] == 100
     badges = predicted_again(invented, tmp_path / "model", data=None, fresh=9, device="cpu")
     assert [(badge.badge, badge.holds) for badge in badges] == [("re-predicted", False)]
+    config = invented.record["config"] | {"baseline": {"name": "x"}}
+    other = attrs.evolve(invented, record=invented.record | {"config": config})
+    (badge,) = predicted_again(other, tmp_path / "model", data=None, fresh=None, device="cpu")
+    assert "; the model is of another run: its baseline is " in badge.text
 
 
 def test_a_model_that_knows_the_test_images_fails_on_fresh_ones(

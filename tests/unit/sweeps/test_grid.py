@@ -213,7 +213,8 @@ def test_all_cells_are_validated_together(tmp_path):
     text = text.replace("axes = {seed = [0]}", 'axes = {seed = [0], policy = ["min"]}')
     with pytest.raises(ConfigError) as error:
         require_valid(cells(tmp_path, text), load_catalogue())
-    first, second = str(error.value).splitlines()
+    header, first, second = map(str.strip, str(error.value).splitlines())
+    assert header == "2 problems in the cells:"
     assert first.startswith("policy: baseline 'simple-cil' does not grow")
     assert first.endswith("(in the cell 'simple-cil, min, seed 0')")
     assert "epochz" in second

@@ -1,0 +1,106 @@
+"""Sentences whose numbers come from cells and packs together, and fields for those of tables.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import frozen_gains
+import numpy as np
+import shoot_pages
+from frozen_claims import ROLES, Streams, names_of, sides
+from frozen_results import PLAN, Trained, between, streams, trained
+from frozen_trained import TRAINED
+from frozen_whole import WHOLE as APART
+
+
+def short(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what the tables of report streams come to, in three lines."""
+    names = [name for name in names_of("report") if name in known]
+    gains = {name: between(known[name], "auto", "lda").mean for name in names}
+    low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
+    yield (
+        f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
+        "`lda` on the last class token."
+    )
+    above, below = sides(known, runs, TRAINED, "report")
+    ran = [name for name in names if (name, TRAINED) in runs]
+    undecided = [name for name in ran if name not in (*above, *below)]
+    yield (
+        f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
+        f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
+    )
+    rows = ("auto", "lda at temperature 1", "lda")
+    errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
+    own, before, tempered = (
+        f"{min(each.values()):.1f} to {max(each.values()):.1f}" for each in errors.values()
+    )
+    worse = [name for name in names if round(errors["auto"][name], 1) > round(errors["lda"][name], 1)]
+    yield (
+        f"- Its probabilities are {own} points off on average (calibration error). Those of `lda` were "
+        f"{before} off before it had a temperature, and are {tempered} off with one, which is nearer than "
+        f"the frozen answer on {', '.join(worse) or 'none'}."
+    )
+
+
+def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
+    """Return the least and the greatest forwards of a row for each training image, over streams."""
+    every = [
+        np.mean([run.told.forwards for run in runs[name, method].values()])
+        for name in names
+        if (name, method) in runs
+    ]
+    return f"{min(every):.1f} to {max(every):.1f}"
+
+
+def _as_runs(known: Streams, runs: Trained, role: str) -> str:
+    """Return where `--recommended`, which chooses after each task, ended on the streams that have its run.
+
+    Without it such a stream has the number of `start`, which chooses with all classes there.
+    """
+    ended = []
+    for name in names_of(role):
+        for order, run in runs.get((name, "frozen-answer"), {}).items():
+            right = 100 * run.hits(known[name].cell(order)).mean()
+            ended.append(f"{right:.1f} on `{name}` (`start` {known[name].accuracy('auto'):.1f})")
+    return ", ".join(ended)
+
+
+def told(stored: Any) -> dict[str, str]:
+    """Return what stands for fields of sentences that no single row answers.
+
+    On which streams training ends above and below the frozen answer, what it costs on all of them, where
+    `--recommended` ended, what the streams are, and what the picture of the README shows.
+    """
+    known, runs = streams(), trained(stored)
+    fields = {
+        f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
+        for role in ROLES
+        for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
+    }
+    fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
+    fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
+    counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
+    fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
+    orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
+    fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
+    fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
+    return fields | _of_the_picture(runs)
+
+
+def _of_the_picture(runs: Trained) -> dict[str, str]:
+    """Return where training ends in the first order, which the README's report shows, and in the others.
+
+    Raises:
+        SystemExit: The report is not of the first order, so that somebody chose it.
+    """
+    stream, order, _ = shoot_pages.PACKS.name.split(".")
+    own = runs[stream, TRAINED]
+    if order != "0" or own[0].told.path != shoot_pages.PACKS / shoot_pages.ROWS[shoot_pages.TRAINED]:
+        raise SystemExit("scripts/shoot_pages.py: its packs are not those of the stream's first order")
+    others = [run.told.faa for number, run in own.items() if number]
+    return {
+        "{picture/trained/here}": f"{own[0].told.faa:.1f}",
+        "{picture/trained/others}": f"{min(others):.1f} to {max(others):.1f}",
+        "{picture/trained/orders}": str(len(own)),
+    }

@@ -1,0 +1,75 @@
+"""Notes on the rows of a table: in what they differ beside their names, and what their runs have chosen."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from lw2g.errors import counted
+from lw2g.maths.choosing import named_candidate
+from lw2g.registry.catalogue import Catalogue
+from lw2g.results.found_runs import ReportedRun
+from lw2g.results.run_draws import named_orders
+
+__all__ = ["different_constraints", "different_orders", "heads_taken", "over_orders"]
+
+Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
+"""Rows by label, with their runs."""
+
+
+def different_orders(rows: Rows) -> Iterator[str]:
+    """Yield that the means of rows over different class orders do not compare, with the orders of each."""
+    labels: dict[str, list[str]] = defaultdict(list)
+    orders = set()
+    for label, runs in rows:
+        if runs[0].state == "finished":  # others stand in rows of their own
+            labels[named_orders(runs)].append(label)
+            orders.add(frozenset(tuple(run.record["class_order"]) for run in runs))
+    if len(orders) > 1:
+        yield f"means over different class orders do not compare: {_by_what(labels)}"
+
+
+def different_constraints(rows: Rows, catalogue: Catalogue) -> Iterator[str]:
+    """Yield which rows of one method have which constraints: they differ in these beside their policies."""
+    labels: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for label, runs in rows:
+        config = runs[0].config
+        name = config["baseline"]["name"]
+        if catalogue.grows(name):  # else nothing decides, and nothing is protected
+            labels[name]["+".join(sorted(config["constraints"])) or "none"].append(label)
+    for of_method in labels.values():
+        if len(of_method) > 1:
+            yield f"constraints differ, not the policy alone: {_by_what(of_method)}"
+
+
+def _by_what(labels: Mapping[str, Sequence[str]]) -> str:
+    """Return what rows have, with their labels in brackets."""
+    return ", ".join(f"{what} ({'; '.join(of)})" for what, of in labels.items())
+
+
+def heads_taken(rows: Rows) -> Iterator[str]:
+    """Yield which heads the runs of each row have taken that chose one by themselves."""
+    for label, runs in rows:
+        choices = [(run.record.get("findings") or {}).get("choice") for run in runs]
+        taken = Counter(named_candidate(choice) for choice in choices if choice is not None)
+        if len(taken) == 1:
+            yield f"head taken by {label}: {next(iter(taken))}"
+        elif taken:
+            each = ", ".join(f"{name} in {counted(of, 'run')}" for name, of in taken.items())
+            yield f"head taken by {label}: {each}"
+
+
+def over_orders(rows: Rows) -> Iterator[str]:
+    """Yield the least, mean and largest FAA of rows over class orders, each the mean of its seeds."""
+    for label, runs in rows:
+        orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
+        for run in runs:
+            value = run.record["metrics"]["faa"]
+            if value is not None:
+                orders[tuple(run.record["class_order"])].append(value)
+        if len(orders) > 1:
+            means = list(map(statistics.fmean, orders.values()))
+            shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
+            yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"

@@ -1,0 +1,94 @@
+"""The draws of runs in words: seeds and class orders, over which rows are means and by which runs pair."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeAlias
+
+from lw2g.errors import counted
+from lw2g.results.found_runs import ReportedRun
+
+__all__ = [
+    "Draw",
+    "and_listed",
+    "draw_of",
+    "draws_in_words",
+    "named_draws",
+    "named_orders",
+    "varied_in_words",
+]
+
+Draw: TypeAlias = tuple[int, tuple[int, ...]]
+"""What pairs runs of two rows: the seed and the class order."""
+_LISTED = 5
+"""The largest number of seeds or class orders that are listed."""
+
+
+def draw_of(run: ReportedRun) -> Draw:
+    """Return the draw of a run."""
+    return int(run.record["seed"]), tuple(run.record["class_order"])
+
+
+def and_listed(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them.
+
+    >>> and_listed(["0", "1", "2"])
+    '0, 1 and 2'
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def draws_in_words(draws: Iterable[Draw]) -> str:
+    """Return which seeds and how many class orders there are: another seed is not another order.
+
+    >>> draws_in_words([(0, (1, 2)), (1, (1, 2))]), draws_in_words([(4, (1, 2)), (4, (2, 1))])
+    ('seeds 0 and 1 of one class order', 'seed 4, 2 class orders')
+    """
+    drawn = set(draws)
+    orders = len({order for _, order in drawn})
+    of = "one class order" if orders == 1 else counted(orders, "class order")
+    seeds = {seed for seed, _ in drawn}
+    return f"{_seeds(seeds)}{' of' if len(seeds) > 1 else ','} {of}"
+
+
+def _seeds(seeds: Collection[int]) -> str:
+    if len(seeds) > _LISTED:
+        return f"{len(seeds)} seeds"
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {and_listed([str(seed) for seed in sorted(seeds)])}"
+
+
+def varied_in_words(draws: Collection[Draw]) -> str:
+    """Return what varies among pairs of runs, beside test images: seeds of one order, or class orders.
+
+    >>> varied_in_words({(0, (1, 2))}), varied_in_words({(0, (1, 2)), (1, (1, 2))})
+    ('', '2 seeds of one class order')
+    """
+    if len(draws) < 2:
+        return ""
+    orders = len({order for _, order in draws})
+    if orders == 1:
+        return f"{len(draws)} seeds of one class order"
+    return counted(orders, "class order")
+
+
+def named_draws(runs: Sequence[ReportedRun]) -> str:
+    """Return the seeds of runs, and the options that chose their class orders."""
+    return f"{_seeds({draw_of(run)[0] for run in runs})}, {named_orders(runs)}"
+
+
+def named_orders(runs: Iterable[ReportedRun]) -> str:
+    """Return the class orders of runs by the options that chose them, such as ``order seeded 1993``."""
+    names = []
+    for run in runs:
+        name = run.options.get("benchmark.order", "of the data")
+        seed = run.options.get("benchmark.order_seed")
+        if run.options.get("benchmark.class_order"):
+            name = "as given"
+        elif name in ("seeded", "shuffled") and seed is not None:
+            name = f"{name} {seed}"
+        names.append(str(name))
+    different = list(dict.fromkeys(names))
+    if len(different) > _LISTED:
+        return f"{len(different)} orders"
+    return f"{'order' if len(different) == 1 else 'orders'} {and_listed(different)}"
