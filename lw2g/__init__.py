@@ -35,8 +35,8 @@ else:
         return function
 
     def __dir__() -> list[str]:
-        """Return the names of the package, those too that have not been imported yet."""
-        return sorted({*globals(), *__all__})
+        """Return the names of the package, those too that have not been imported yet, and no other."""
+        return sorted(__all__)
 
 
 _HOMES = {

@@ -122,7 +122,8 @@ _typed = False
 """Whether a command line asks, and not a program."""
 # a whole command stays as it is, and of others the options become arguments
 _COMMAND = r"`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*"
-_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)( (?=[A-Z]{{2}}))?)")
+_VALUE = r" (?=[A-Z]{2})|(?P<value> (?!out\b)[a-z0-9.-]+)(?=;| \(|$)"
+_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)({_VALUE})?)")
 
 
 @contextmanager
@@ -143,13 +144,18 @@ def as_asked(text: str) -> str:
     'choose another out, or: lw2g run --out NEW; lower batch_size'
     >>> as_asked("pass it with --weights FILE")
     'pass it with weights=FILE'
+    >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
+    "for photos: backbone='vit-tiny' (23 MB)"
     """
     if _typed:
         return text
 
     def in_python(found: re.Match[str]) -> str:
-        command, option, has_value = found.groups()
+        command, option, has_value, value = found.groups()
         argument = (option or "").replace("-", "_")
+        if value is not None:
+            value = value.strip()
+            return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
         return command or (f"{argument}=" if has_value else argument)
 
     return _OPTION.sub(in_python, text)

@@ -131,15 +131,15 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     calm = motions(plan, cells, min(plan["sizes"]), sorted(streams))
     size = max(plan["sizes"])
     found = {stream: motions(plan, cells, size, [stream]) for stream in plan["streams"]}
-    spoken = "; ".join(
-        f"{sum(each >= ALARMING for each in own)} of {len(own)} of `{stream}`"
-        for stream, own in found.items()
+    spoken = ", ".join(
+        f"`{stream}` {sum(each >= ALARMING for each in own)} of {len(own)}" for stream, own in found.items()
     )
     text = (
         f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
         f"of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, of "
-        f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. On report streams at {size} "
-        f"px that is in {spoken}. By (i) it says that a task is unlike the earlier ones, no more."
+        f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
+        f"{size} px in which it speaks: {spoken}. By (i) it says that a task is unlike the earlier ones, "
+        "no more."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 

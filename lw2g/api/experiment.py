@@ -5,9 +5,10 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,23 @@ if TYPE_CHECKING:
     from lw2g.lifecycle.estimate import Estimate
 
 __all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
+
+
+_DRAWING = 32
+"""Side in pixels of the images that the embedded backbone was trained on."""
+_LOOKED_AT = 20
+"""Images of a folder that are looked at."""
+
+
+def _some_images(places: Iterable[Path]) -> Iterator[Path]:
+    """Yield a few images of each folder."""
+    from lw2g.pixels.found_images import files_below, image_endings
+
+    known = image_endings()
+    for place in places:
+        if place.is_dir():
+            images = (path for path in files_below(place) if path.suffix.lower() in known)
+            yield from islice(images, _LOOKED_AT)
 
 
 class Experiment:
@@ -75,6 +93,32 @@ class Experiment:
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
         return explain_resolved(self.resolved)
+
+    def require_drawings(self) -> None:
+        """Refuse photographs for the embedded backbone, which knows small drawings alone.
+
+        For an experiment in which nobody has named a backbone. Of each folder a few images are looked at.
+
+        Raises:
+            ConfigError: An image is larger than what that backbone was trained on.
+        """
+        from lw2g.config.sources import places_of
+        from lw2g.pixels.image_files import examine_image
+
+        if not self.catalogue.get("backbone", self.config.backbone.name).embedded:
+            return
+        for path in _some_images(chain.from_iterable(places_of(self.config.benchmark).values())):
+            try:
+                width, height = examine_image(path).size
+            except DataError:  # it is reported where all are read
+                continue
+            if max(width, height) > _DRAWING:
+                raise ConfigError(
+                    f"{str(path)!r} has {width} x {height} pixels, and the embedded backbone knows drawings "
+                    f"of up to {_DRAWING} x {_DRAWING} alone",
+                    "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone "
+                    f"{self.config.backbone.name}",
+                )
 
     def missing_data(self) -> tuple[DataSet, Path] | None:
         """Return the published data set that its benchmark reads and where it should lie; None if it does.

@@ -45,6 +45,8 @@ _LONGEST = 2_000
 _TRACEBACK = "--traceback"
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
+_ELSEWHERE = {"classify": "predict", "infer": "predict", "evaluate": "test", "train": "run", "fit": "start"}
+"""What other programs call commands."""
 _GOES_ON = " (`lw2g resume` continues a run that had begun)"
 
 
@@ -94,7 +96,7 @@ class Commands(click.Group):
             with unwinding():
                 return super().invoke(ctx)
         except click.UsageError as error:
-            raise _told_in_one_line(error) from error
+            raise _told_in_one_line(error, ctx.invoked_subcommand) from error
         except KeyboardInterrupt as stop:
             # a run answers Ctrl-C itself; what others write gets its name when it is whole
             told = ["interrupted", *getattr(stop, "__notes__", ())]
@@ -201,7 +203,8 @@ def _all_commands() -> dict[str, dict[str, str]]:
 def _unknown(name: str) -> str:
     """Return that there is no such command, and what may be the reason."""
     names = [name for commands in _all_commands().values() for name in commands]
-    text = f"no command is called {name!r}{nearest(name, names)}"
+    meant = f"; `lw2g {_ELSEWHERE[name]}` does that" if name in _ELSEWHERE else nearest(name, names)
+    text = f"no command is called {name!r}{meant}"
     found = load_commands()
     broken = sorted({problem.plugin for problem in found.problems})
     if broken:
@@ -220,8 +223,8 @@ def _show_progress() -> None:
         logger.propagate = False
 
 
-def _told_in_one_line(error: click.UsageError) -> click.ClickException:
-    """Return a mistake on the command line without click's lines on usage."""
+def _told_in_one_line(error: click.UsageError, called: str | None = None) -> click.ClickException:
+    """Return a mistake on the command line without click's lines on usage; ``called``: the command."""
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
@@ -233,7 +236,8 @@ def _told_in_one_line(error: click.UsageError) -> click.ClickException:
         message = re.sub(f"is not a valid {kind}( range)?", f"is no {meant}", message)
     message = message[:1].lower() + message[1:]
     # click leaves the command out where its parser finds no value behind an option
-    command = "lw2g" if error.ctx is None else error.ctx.command_path
+    alone = "lw2g" if called is None else f"lw2g {called}"
+    command = alone if error.ctx is None else error.ctx.command_path
     return UserError(f"{message}; see {command} --help")
 
 

@@ -68,6 +68,9 @@ class Written:
             name = layer.get("backbone", {}).get("name")
             if not isinstance(name, str) or self._catalogue.find("backbone", name) is not None:
                 continue
+            # vit_tiny for vit-tiny: the catalogue names the one that was meant
+            if self._catalogue.find("backbone", name.replace("_", "-").lower()) is not None:
+                continue
             folder = folder_of(name)
             if folder is not None:
                 layer["backbone"] = {**_model_in(folder), **layer["backbone"], "name": TIMM_BACKBONE}

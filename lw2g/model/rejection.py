@@ -372,7 +372,7 @@ def no_scores(unsolved: str, has_covariance: bool, *, num_classes: int) -> Confi
         remedy = "teach it another: lw2g learn"
     elif not reason:
         reason = "it keeps no images whose scores are known, or too few"
-        remedy = "let it learn more (lw2g learn), or export its run with --learnable"
+        remedy = "let it learn more: lw2g learn (of a run: lw2g export RUN MODEL --learnable)"
     return ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
 

@@ -114,10 +114,11 @@ def find_classes(folder: Path) -> dict[str, FoundImages]:
     if not empty:
         return classes
     left_out = passed_over(classes[name] for name in empty)
+    named = ", ".join(map(repr, empty[:_NAMED]))
     hold = "holds" if len(empty) == 1 else "hold"
     raise DataError(
         f"{len(empty)} of {counted(len(classes), 'class')} in {str(folder)!r} {hold} no image, first "
-        f"{empty[:_NAMED]!r}{f' ({left_out})' if left_out else ''}",
+        f"{named}{f' ({left_out})' if left_out else ''}",
         f"add images ({', '.join(sorted(image_endings()))}) or remove the folders",
     )
 

@@ -46,19 +46,20 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
     Raises:
         DataError: There is none, or something is no image.
     """
-    if isinstance(images, Tensor | np.ndarray):
-        images = list(images) if images.ndim == 4 else [images]
-    elif isinstance(images, _KINDS) or hasattr(images, "read"):
-        images = [images]
-    elif isinstance(images, Iterable) and not isinstance(images, Mapping):
-        images = list(images)  # such as what Path.glob gives
+    given: Any = images
+    if isinstance(given, Tensor | np.ndarray):
+        given = list(given) if given.ndim == 4 else [given]
+    elif isinstance(given, _KINDS) or hasattr(given, "read"):
+        given = [given]
+    elif isinstance(given, Iterable) and not isinstance(given, Mapping):
+        given = list(given)  # such as what Path.glob gives
     else:
-        images = [images]
-    if not len(images):
+        given = [given]
+    if not given:
         raise DataError("no image was given", "give at least one")
     listed: list[ImageLike] = []
     names: list[str] = []
-    for image in images:
+    for image in given:
         files = _files_at(image)
         listed += files
         names += [_name_of(file) or f"image {len(names) + number}" for number, file in enumerate(files, 1)]

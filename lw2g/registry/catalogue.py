@@ -27,6 +27,7 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
     TrackerComponent,
 )
+from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.interfaces.metric import CORE_METRICS, Metric
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.manager import (
@@ -256,6 +257,9 @@ class Catalogue:
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
         for entry in self.components():
             known += [alias.name for alias in entry.component.aliases]
+        if kind == "baseline" and ("head", name) in self.entries:
+            typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={name}"
+            return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
         meant = nearest(name, known)
         if not meant:
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"

@@ -80,7 +80,10 @@ def require_classes(folder: Path) -> None:
             class has a name with control characters.
     """
     if not folder.is_dir():
-        raise DataError(no_folder(folder), "give a folder that holds CLASS/IMAGE")
+        remedy = "give a folder that holds CLASS/IMAGE"
+        if folder.is_file():
+            remedy += ", or stored features (.npz, .safetensors)"
+        raise DataError(no_folder(folder), remedy)
     entries = sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name))
     endings = image_endings()
     loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in endings]
@@ -224,7 +227,7 @@ def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages])
     count = sum(digest in learned for digest in digests)
     if digests and count == len(digests):
         raise DataError(
-            f"test: it holds no image ({count}) but those that are learned",
+            f"test: all of its images ({count}) are among those that are learned",
             "give others, or leave --test out: then a fifth is held out",
         )
     return count

@@ -150,6 +150,11 @@ class Classroom:
             saved = read_export(directory, whole=True)
             model = live_model(saved, catalogue, **options)
             solved_of(model.parts)  # what cannot learn is refused before anything is made
+            if model.backbone.takes_vectors:
+                raise ConfigError(
+                    f"{str(directory)!r} is on stored features, and the page teaches images",
+                    "teach it by a file of such: lw2g learn MODEL FILE",
+                )
             self._take(directory, saved, model, report=None)
         elif backbone is None:
             raise ConfigError(

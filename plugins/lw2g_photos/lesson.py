@@ -101,10 +101,13 @@ class Lesson:
         again = sum(int((~is_chosen).sum()) for is_chosen in chosen.values())
         return attrs.evolve(self, images=images, num_again=again)
 
-    def warnings(self, rows: Rows) -> Iterator[str]:
-        """Yield what is to be said of images that were learned before, and of those that check the result."""
+    def warnings(self) -> Iterator[str]:
+        """Yield what is to be said of images that were learned before."""
         if self.num_again:
             yield f"{counted(self.num_again, 'image')} learned before, and left out"
+
+    def test_warnings(self, rows: Rows) -> Iterator[str]:
+        """Yield what is to be said of the images that check the result."""
         if self.tested is None or rows.tested is None:
             return
         # by features, too: in another encoding the same image has other bytes

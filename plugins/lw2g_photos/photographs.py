@@ -177,7 +177,7 @@ def learn(
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
 
-        catalogue = catalogue_of(local, model)
+        catalogue = catalogue_of(local, Path(model))
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     learned, report = add(
         Path(model),
@@ -233,7 +233,7 @@ def unlearn(
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
-        catalogue = catalogue_of(local, model)
+        catalogue = catalogue_of(local, Path(model))
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )

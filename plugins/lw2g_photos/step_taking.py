@@ -307,8 +307,9 @@ def _write_step(
     after = attrs.evolve(after, manifest=attrs.evolve(after.manifest, learning=history))
     after = attrs.evolve(after, learned=with_base(before, taught.model.parts, after.learned))
     warnings = [
-        *lesson.warnings(taught.rows),
+        *lesson.warnings(),
         *warnings_of(report, lesson.images, before.manifest),
+        *lesson.test_warnings(taught.rows),
         *words_of_kept_head(after.manifest),
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)

@@ -29,6 +29,8 @@ from lw2g.model.manifest import Manifest, Step, TaskNote
 from lw2g_photos.step_checks import accuracy_of
 
 T = TypeVar("T")
+_SHOWN = 10
+"""Classes that a message names."""
 
 __all__ = ["grown", "layers_tried", "without_class", "without_step"]
 
@@ -133,7 +135,7 @@ def _positions_of(manifest: Manifest, name: str) -> set[int]:
         forgotten = " any more" if name in manifest.history.names else ""
         raise DataError(
             f"no class is called {name!r}{forgotten}{nearest(name, targets)}",
-            "lw2g show MODEL lists the classes",
+            f"the model knows {', '.join(list(targets)[:_SHOWN])}{', ...' if len(targets) > _SHOWN else ''}",
         )
     return set(manifest.class_map.positions_of(targets[name]))
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import attrs
+import numpy as np
 import pytest
 from attrs.validators import ge
 from click.testing import CliRunner
+from PIL import Image
 
 import lw2g
 from fake_components import CATALOGUE
@@ -114,7 +116,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
             "evidence, constraint, benchmark, backbone, tracker, metric, command; see lw2g new-plugin --help",
         ),
-        (["run", "--set"], "error: option '--set' requires an argument; see lw2g --help"),
+        (["run", "--set"], "error: option '--set' requires an argument; see lw2g run --help"),
         (
             ["predict", "model", "image", "--top-k", "0"],
             "error: invalid value for '--top-k': 0 is not in the range x>=1; see lw2g predict --help",
@@ -534,3 +536,38 @@ def test_imports_are_out_of_the_collector_s_sight(fake_catalogue, runner_calls, 
     assert gc.get_freeze_count() > 0
     assert gc.isenabled()
     gc.unfreeze()
+
+
+def test_photographs_need_a_backbone_that_knows_them(tmp_path):
+    """As `lw2g start` refuses them; drawings, and who names the embedded backbone, go on."""
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for number in range(2):
+                pixels = np.random.default_rng(number).integers(0, 255, (40, 33, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / split / name / f"{number}.png")
+    words = ["--recommended", "--benchmark", "folder", "--set", f"benchmark.root={tmp_path}"]
+    words += ["--set", "benchmark.increment=1", "--dry-run"]
+    refused = invoke("run", *words)
+    assert refused.exit_code == 2
+    (line,) = [line for line in refused.stderr.splitlines() if line.startswith("error: ")]
+    assert "has 33 x 40 pixels, and the embedded backbone knows drawings of up to 32 x 32 alone" in line
+    assert line.endswith("for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro")
+    assert "embedded backbone knows" not in invoke("run", *words, "--backbone", "micro").stderr
+
+
+def test_a_command_is_found_by_the_word_of_others_and_an_option_by_its_command():
+    """Whoever types `classify` learns `predict`; an option without its value names the help that has it."""
+    assert "no command is called 'classify'; `lw2g predict` does that" in invoke("classify", "model").stderr
+    assert invoke("predict", "model", "photo.jpg", "--reject").stderr.endswith("; see lw2g predict --help\n")
+
+
+def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
+    """A head is none of the baselines, and lw2g's own backbone was meant before one of timm's."""
+    assert invoke("run", "--baseline", "lda", "--dry-run").stderr.endswith(
+        "baseline: no baseline is called 'lda', but a head; --baseline simple-cil --set baseline.head=lda\n"
+    )
+    assert (
+        "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"
+        in invoke("run", "--backbone", "vit_tiny", "--dry-run").stderr
+    )

@@ -50,7 +50,7 @@ def test_four_threads_and_120_calls(folder: Path) -> None:
 def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is small, stands for the same task, device and batch, and finds the folder from anywhere."""
     monkeypatch.chdir(folder.parent)
-    started, _ = lw2g.learn("model", "images", out="learned", device="cpu")
+    started, _ = lw2g.start("images", "learned", device="cpu")
     for model in (lw2g.load("model", device="cpu"), lw2g.load("model", device="cpu", batch_size=2), started):
         content = pickle.dumps(model)
         monkeypatch.chdir("/")

@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -439,8 +440,15 @@ def test_without_a_model_the_page_makes_the_first_one(
 
 
 def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
-    """Neither, both, and a backbone that is not there are one line before the page is served."""
+    """Neither, both, a backbone that is not there, and features: one line before the page is served."""
+    rows = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", train_x=rows, train_y=np.arange(12) % 2)
+    lw2g.start(tmp_path / "rows.npz", tmp_path / "stored")
     for words, expected in (
+        (
+            [str(tmp_path / "stored")],
+            "is on stored features, and the page teaches images; teach it by a file",
+        ),
         ([], "without a model the page makes one, on a backbone; name it, as in --backbone vit-tiny"),
         ([str(first), "--backbone", "micro"], "backbone: the model has one; leave it out"),
         (["--backbone", "micro", "--weights", str(tmp_path / "no.pth")], "no.pth"),
@@ -553,12 +561,14 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         page.set_input_files("#image", tmp_path / "bad.png")
         page.wait_for_selector(".tried .error:has-text('bad.png')")
         assert page.locator(".answer").count() == 0  # no old answer beside the error
-        page.set_input_files("#image", tmp_path / NASTY / "0.png")
+        page.set_input_files("#image", [tmp_path / "bad.png", tmp_path / NASTY / "0.png"])
         page.wait_for_selector(".answer")
+        assert page.locator(".tried .error").count() == 1
         page.click("#undo")
         page.wait_for_selector("#message:has-text('model-taught/3')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
         page.wait_for_selector(".answer:not(:has-text('img'))")  # tried again with the model as it is now
+        assert page.locator(".tried .error").count() == 0  # but for what is no image
         assert page.title() == "lw2g teach"
         # one image of two is none: one is counted; and a class that cannot be asked is named, with the reason
         (folder(tmp_path, "alone", 3, count=1) / "bad.png").write_bytes(b"no image")

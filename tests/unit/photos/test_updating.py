@@ -360,7 +360,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("twice", "is an image of class 'ant', too; keep it in one"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
-        ("empty", r"1 of 1 class in .* holds no image, first \['bat'\]"),
+        ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
             "several",

@@ -116,7 +116,7 @@ def test_a_model_is_not_tested_on_what_it_learns(tmp_path: Path) -> None:
     """`start --test` with the same folder is refused, with some of its images it warns."""
     root = tree(tmp_path / "data", 2)
     with pytest.raises(
-        DataError, match=r"it holds no image \(12\) but those that are learned; give others, or"
+        DataError, match=r"all of its images \(12\) are among those that are learned; give others, or"
     ):
         lw2g.start(root / "train", tmp_path / "model", test=root / "train", device="cpu")
     shutil.copy(root / "train/c0/0.png", root / "test/c0/0.png")

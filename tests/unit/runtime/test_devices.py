@@ -88,7 +88,7 @@ def test_a_device_is_opened_by_name_or_refused_with_what_there_is(monkeypatch, a
     monkeypatch.setattr(torch.cuda, "set_device", current.append)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     if opened is None:
-        with pytest.raises(ConfigError, match=r"torch sees cuda:0, cuda:1\); try device cpu"):
+        with pytest.raises(ConfigError, match=r"torch sees cuda:0, cuda:1\); try device='cpu'"):
             open_engine(asked, "32-true")
         return
     assert str(open_engine(asked, "32-true").device) == opened
