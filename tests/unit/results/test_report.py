@@ -185,7 +185,7 @@ def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, instal
     if kind == "splits":
         assert len({table.title for table in tables_of(runs, installed)}) == 2
     else:
-        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*say mix {kind}"):
+        with pytest.raises(ConfigError, match=f"the runs mix {kind} .*say mix='{kind}'"):
             tables_of(runs, installed)
         facts = {"test_transform": {"size": 32, "resize": "squash"}}
         cropped = {"test_transform": {"size": 32, "resize": "middle"}}
