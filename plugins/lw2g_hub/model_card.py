@@ -141,7 +141,8 @@ def _quality(saved: Saved) -> Iterator[str]:
     if measured:
         checks = measured[-1].checks
         low, high = checks["interval"]
-        images = counted(sum(entry["checked"] for entry in checks["classes"]), "image")
+        of_step = sum(entry["checked"] for entry in checks["classes"])
+        images = counted(checks.get("checked", of_step), "image")
         classes = _plain(", ".join(_few(measured[-1].classes)))
         yield (
             f"- Accuracy: {checks['accuracy']:.1f} % of {images} set apart when it last learned "

@@ -106,13 +106,31 @@ class Lesson:
         if self.num_again:
             yield f"{counted(self.num_again, 'image')} learned before, and left out"
 
+    def require_new_tested(self, rows: Rows) -> None:
+        """Refuse images to check the result that are all learned: they would all be found.
+
+        Raises:
+            DataError: They are, in this step or before.
+        """
+        if rows.tested is None:
+            return
+        count = sum(map(len, rows.tested.values()))
+        if self._num_learned(rows, rows.tested) == count:
+            raise DataError(
+                f"test: all of its images ({count}) are among those that are learned, now or before",
+                "give others, or leave --test out: then a fifth is held out",
+            )
+
+    def _num_learned(self, rows: Rows, tested: Mapping[str, Tensor]) -> int:
+        """Return how many images that check the result are learned, in this step or before."""
+        return shared_rows([*rows.images.values(), *self.learned], tested)
+
     def test_warnings(self, rows: Rows) -> Iterator[str]:
         """Yield what is to be said of the images that check the result."""
         if self.tested is None or rows.tested is None:
             return
         # by features, too: in another encoding the same image has other bytes
-        learned = [*rows.images.values(), *self.learned]
-        num_shared = max(self.num_shared, shared_rows(learned, rows.tested))
+        num_shared = max(self.num_shared, self._num_learned(rows, rows.tested))
         if num_shared:
             yield f"test: shares {counted(num_shared, 'image')} with what is learned"
         for text in notes_of(self.tested):

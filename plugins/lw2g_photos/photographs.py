@@ -159,7 +159,7 @@ def learn(
         - ``out``, the folder, and ``seconds``;
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
-        - ``accuracy`` of all that were checked, with its ``interval`` (Wilson, 95 %);
+        - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
         - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;

@@ -71,7 +71,7 @@ def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> 
 
 
 def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the accuracy in percent over all images that were checked and its interval; None where none was.
+    """Return how many images were ``checked``, their accuracy in percent and its interval; None of none.
 
     Args:
         found: What :func:`recall` returned.
@@ -84,9 +84,9 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         total += entry["checked"]
         right += entry["checked"] * entry["recall"]
     if not total:
-        return {"accuracy": None, "interval": None}
+        return {"checked": 0, "accuracy": None, "interval": None}
     accuracy = right / total
-    return {"accuracy": accuracy, "interval": wilson(accuracy, total)}
+    return {"checked": total, "accuracy": accuracy, "interval": wilson(accuracy, total)}
 
 
 def wilson(accuracy: float, images: int) -> list[float]:

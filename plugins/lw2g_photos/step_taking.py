@@ -226,6 +226,7 @@ def _without_known(lesson: Lesson, fed: list[_Fed]) -> tuple[Lesson, list[_Fed]]
     new = not_learned(first.rows.images, lesson.images, known)
     if first.rows.tested is not None:
         lesson = attrs.evolve(lesson, learned=[features for _, features in known])
+        lesson.require_new_tested(first.rows)
     if all(bool(is_new.all()) for is_new in new.values()):
         return lesson, fed
     lesson = lesson.among(new)

@@ -35,8 +35,7 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     model = as_typed(report["out"])
     yield f"{model}: learned {counted(images, 'image')} of {' and '.join(kinds)} in {report['seconds']:.1f} s"
     if report["accuracy"] is not None:
-        checked = sum(entry["checked"] for entry in classes)
-        where = f"{counted(checked, 'image')} not yet learned from"
+        where = f"{counted(report['checked'], 'image')} not yet learned from"
         yield f"accuracy: {accuracy_words(report['accuracy'], report['interval'], where)}"
     lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
     if lowest:

@@ -546,7 +546,12 @@ def test_an_image_counts_once_however_often_it_is_learned(
     for path in (new / "bee").glob("*.png"):  # in another encoding it is the same image
         Image.open(path).save(path.with_suffix(".bmp"))
         path.unlink()
-    done = command("learn", models["cat"], new, "--test", glyphs / "first", "--out", tmp_path / "out")
+    told = command("learn", models["cat"], new, "--test", glyphs / "first")
+    assert "test: all of its images (36) are among those that are learned, now or before" in told.stderr
+    shutil.copytree(glyphs / "first", tmp_path / "ask")
+    shutil.copy(min((glyphs / "test/ant").iterdir()), tmp_path / "ask/ant/new.png")
+    done = command("learn", models["cat"], new, "--test", tmp_path / "ask", "--out", tmp_path / "out")
+    assert "% of 37 images not yet learned from" in done.stdout
     assert "note: 36 images learned before, and left out" in done.stderr
     assert "test: shares 36 images with what is learned" in done.stderr
     assert "learned 36 images of 1 new class and 1 known class" in done.stdout
