@@ -12,8 +12,8 @@ well, and those of docs/growth_archive.md from experiments/growth_score/cells as
 own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
-So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.toml
-has a hash of the text of each page. ``--confirm`` alone renews it, after the change was read against its source.
+So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.py
+compares a hash of each page's text. ``--confirm`` alone renews it, after somebody has read the change.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
         for found in MARKED.finditer(written[page]):
             if found[0] == found["begin"] + found["end"]:
                 raise SystemExit(
-                    f"{page}: no script fills {found['begin']} here; remove it, its end and what stands between"
+                    f"{page}: no script fills {found['begin']} here; remove the block with its marks"
                 )
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
