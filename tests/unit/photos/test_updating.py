@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,24 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     ):
         done = command(*words)
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
+
+
+def test_weights_that_moved_are_named_once(glyphs: Path, tmp_path: Path) -> None:
+    """The next model records the file that was used, and an error says the one way to give it."""
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    shutil.copy(files("lw2g_backbones").joinpath("micro.safetensors"), old)
+    words = ("--backbone", "micro", "--weights", old)
+    assert command("start", glyphs / "first", tmp_path / "model", *words).exit_code == 0
+    old.rename(new)
+    lost = command("learn", tmp_path / "model", glyphs / "cat")
+    assert re.search(r"no weights file .*old\.safetensors'; give .* --weights FILE\n$", lost.stderr)
+    assert command("learn", tmp_path / "model", glyphs / "cat", "--weights", new).exit_code == 0
+    assert command("unlearn", tmp_path / "model-2", "cat").exit_code == 0
+    assert command("predict", tmp_path / "model-3", glyphs / "test/ant").exit_code == 0
+    old.hardlink_to(new)
+    less = command("unlearn", tmp_path / "model-2", "--last", "--weights", old)
+    assert less.exit_code == 0
+    assert json.loads((tmp_path / "model-4/model.json").read_text())["backbone"]["weights"] == str(old)
 
 
 def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
