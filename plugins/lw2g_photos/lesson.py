@@ -230,6 +230,7 @@ def _read_classes(
     takes_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
     if isinstance(folder, LabelledImages):
         folder.require_images(takes_vectors=takes_vectors)
+        folder.require_named_as(manifest.class_map.target_names)
         return folder.by_class()
     if crops is not None:
         crops.require_images(takes_vectors=takes_vectors)

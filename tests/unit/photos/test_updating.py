@@ -709,18 +709,23 @@ def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_pat
 
 
 def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
-    """One image, 16 bits, copies: learned, with a word on what was not checked; other classes can go then."""
+    """One image, 16 bits, copies, a name in capitals: learned, with a word on each; classes can go then."""
     wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
     (tmp_path / "new/eel").mkdir(parents=True)
     Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
     shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
+    for number in range(5):
+        picture(tmp_path / f"new/Bee {number // 4}/{number}.png", number)
+    (tmp_path / "new/Bee 0").rename(tmp_path / "new/Be-e")
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "not checked, as fewer than 5 images spare none: eel" in done.stderr
+    assert "not checked, as fewer than 5 images spare none: Be-e, Bee 1, eel" in done.stderr
+    assert done.stderr.count("did you mean") == 1
+    assert "note: 'Be-e' is a new class beside 'bee': did you mean 'bee'?" in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
-    assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
+    assert done.stdout == f"{tmp_path / 'less'}: 4 classes; gone: ant\n", done.output
 
 
 def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
