@@ -119,7 +119,7 @@ def unlearn(
     if choice is None:
         remains += _choices_of(saved.manifest, less.manifest)
     report: dict[str, Any] = {
-        "out": str(place),
+        "out": str(place.absolute()),
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
         "remains": remains,
