@@ -201,7 +201,9 @@ def test_an_export_answers_for_vectors(file: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"narrow\.npy': expected vectors \[n, 8\] but got"):
         model.predict(tmp_path / "narrow.npy")
     (tmp_path / "x.png").touch()
-    with pytest.raises(DataError, match=r"x\.png' holds no vectors, and .*; give a \.npy file, \.npz, .* folder of"):
+    with pytest.raises(
+        DataError, match=r"x\.png' holds no vectors, and .*; give a \.npy file, \.npz, .* folder of"
+    ):
         model.predict(tmp_path / "x.png")
     with pytest.raises(DataError, match="no finite numbers"):
         model.predict(np.full((1, DIM), np.nan, dtype=np.float32))

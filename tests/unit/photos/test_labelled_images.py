@@ -150,7 +150,7 @@ def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, 
 
 def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> None:
     """A class that the model does not know; numbers for names; photos without a backbone; boxes."""
-    with pytest.raises(DataError, match="labels are numbers, and .* have names, such as 'blue'; give"):
+    with pytest.raises(DataError, match=r"labels are numbers, and .* have names, such as 'blue'; give"):
         model.learn(([IMAGES[0]], [1]))
     with pytest.raises(DataError, match=r"labels: the model knows no class 'reds' \(did you mean 'red'\?\)"):
         model.test(([IMAGES[0]], ["reds"]))
@@ -159,7 +159,8 @@ def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> N
     rows = {f"{split}_x": np.eye(4, dtype=np.float32) for split in ("train", "test")}
     labels = {f"{split}_y": np.array([0, 0, 1, 1]) for split in ("train", "test")}
     np.savez(tmp_path / "rows.npz", class_names=np.array(["a", "b"]), **rows, **labels)
-    on_rows, _ = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    on_rows, report = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    assert any("test rows are not read: given as --test" in warning for warning in report["warnings"])
     for ask in (on_rows.learn, on_rows.test):
         with pytest.raises(
             DataError, match="the model is on stored features and takes no images; give a file"
