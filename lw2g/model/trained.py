@@ -361,8 +361,8 @@ class TrainedModel(nn.Module):
 
         An entry has ``name`` (of the file or upload, else ``image 1`` and so on), ``path`` (None for what is
         no file; of a row of a file of vectors its id), ``class``, ``class_index`` and ``probability`` (0 to
-        1) of the best class, ``top`` with these three of the ``top_k`` best ones, and ``task`` and ``set``, from
-        0, that retrieval chose (None where the baseline makes no hard choice). Probabilities are at the
+        1) of the best class, ``top`` with these of the ``top_k`` best ones, and ``task`` and ``set``, from 0,
+        that retrieval chose (None where the baseline makes no hard choice). Probabilities are at the
         :attr:`temperature` where ``calibrated`` says so: then about that share of such answers is right.
         Without one they are as sure as the logits.
 
