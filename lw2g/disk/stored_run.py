@@ -117,7 +117,9 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
         checkpoint = store.of_task(task)
     except DataError as error:
         ways = [error.remedy] if error.remedy else []
-        if not _is_finished(directory):
+        # `resume` learns a task anew whose checkpoint is damaged or gone
+        is_whole = error.__cause__ is None and _is_finished(directory, store)
+        if not is_whole:
             ways.append(f"go on: lw2g resume {as_word(directory)}")
         raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
     checksums = checkpoint.ledger["files"]
@@ -226,10 +228,10 @@ def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:
             )
 
 
-def _is_finished(directory: Path) -> bool:
-    """Whether a run has learned its whole stream; of one that has no record nothing says so."""
+def _is_finished(directory: Path, store: CheckpointStore) -> bool:
+    """Whether a run has learned its whole stream and has a checkpoint of each task."""
     try:
         record = read_record(directory)
     except DataError:
         return False
-    return len(record["accuracy_matrix"]) == record.get("tasks")
+    return len(store.finished) == len(record["accuracy_matrix"]) == record.get("tasks")
