@@ -50,6 +50,7 @@ Settings = dict[str, Any]
 _PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
 _FORM = f"write options as SECTION.OPTION = VALUE, of the sections {', '.join(SECTIONS)}"
+_REPORT_FORM = "[report] has columns alone; rows are compared by lw2g report --against ROW"
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -244,7 +245,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
         rows=parsed,
         executor=dict(_table(table.get("executor", {}), "executor")),
-        columns=str(_table(table.get("report", {}), "report").get("columns", "")),
+        columns=_columns_of(_table(table.get("report", {}), "report")),
     )
     if "extends" not in table:
         return grid
@@ -256,6 +257,15 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         executor=grid.executor or other.executor,
         columns=grid.columns or other.columns,
     )
+
+
+def _columns_of(report: Mapping[str, Any]) -> str:
+    """Return the columns that ``[report]`` names, which has no other key; empty where it names none."""
+    for key in report:
+        if key != "columns":
+            hint = nearest(key, ["columns"])
+            raise ConfigError(f"report: no such key {key!r}{hint}", _REPORT_FORM)
+    return str(report.get("columns", ""))
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:

@@ -198,6 +198,8 @@ def test_labels_say_more_where_they_must(tmp_path):
         ("[[rows]]\nbaselines = 'x'", r"rows 1: no such section 'baselines' \(did you mean 'baseline'\?\)"),
         ("[[rows]]\nconstraints = 3", "rows 1.constraints: expected names of constraints but got 3"),
         ("base = 3", "base: expected a table but got 3"),
+        ("[report]\ncolunms = 'faa'", r"report: no such key 'colunms' \(did you mean 'columns'\?\); "),
+        ("[report]\nagainst = 'x'", "'against'; .report. has columns alone; .* lw2g report --against ROW"),
     ],
 )
 def test_what_is_no_grid_is_refused(tmp_path, text, says):
