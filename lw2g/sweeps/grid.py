@@ -337,7 +337,9 @@ def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
         cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row(drawn)))
         held = {key: draft.settings[key] for key in draft.settings if key in drawn or "benchmark." in key}
         if draft.label and (cells[-1].row, held) in places:
-            tell_note_once(f"two rows of the grid are called {draft.label!r}; a report leaves such a label out")
+            tell_note_once(
+                f"two rows of the grid are called {draft.label!r}; a report leaves such a label out"
+            )
         places.append((cells[-1].row, held))
     return cells
 
