@@ -118,7 +118,8 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     except DataError as error:
         ways = [error.remedy] if error.remedy else []
         if not _is_finished(directory):
-            ways.append(f"go on: lw2g resume {as_word(directory)}")
+            command = "continue" if _is_at_goal(files) else "resume"
+            ways.append(f"go on: lw2g {command} {as_word(directory)}")
         raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
@@ -233,3 +234,11 @@ def _is_finished(directory: Path) -> bool:
     except DataError:
         return False
     return len(record["accuracy_matrix"]) == record.get("tasks")
+
+
+def _is_at_goal(files: RunDirectory) -> bool:
+    """Whether a run has learned the tasks after which it was to stop, so that there is nothing to resume."""
+    try:
+        return len(read_record(files.path)["accuracy_matrix"]) == files.read_goal()
+    except DataError:
+        return False
