@@ -57,10 +57,10 @@ def test_tree_loads(tree):
 
 def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     """Control characters of a class come out escaped, in what is said while images are read and in errors."""
-    tree = make_tree(tmp_path / "insects", ("\x1b[2Jant", "bee"))
+    tree = make_tree(tmp_path / "\x1b[2Jinsects", ("\x1b[2Jant", "bee"))
     stream(tree)
     told = capsys.readouterr().err
-    assert "insects/train/\\x1b[2Jant ..." in told
+    assert "training images of \\x1b[2Jinsects: " in told
     assert told.replace("\n", "").isprintable()
 
 
@@ -290,12 +290,12 @@ def test_bad_images_are_named_before_anything_is_trained(tree, capsys):
     bad = ["insects/train/ant/1.png", "insects/train/bee/0.png", "insects/train/cat/real.tiff"]
     listed = ", ".join(f'"{name}"' for name in bad)
     assert str(caught.value).startswith("3 of 13 images cannot be used, first '")
-    assert str(caught.value).endswith(f"benchmark.exclude=[{listed}]")
+    assert str(caught.value).endswith(f": 'benchmark.exclude=[{listed}]'")
     made = stream(tree, exclude=tuple(bad))
     assert [len(task.train) for task in made.tasks] == [3, 3, 4]
     assert "insects/train/ant/1.png" not in made.tasks[0].train.ids
     assert made.deviations == ("3 images excluded, first insects/train/ant/1.png",)
-    assert "10 images (10 RGB), 5x4 pixels" in capsys.readouterr().err
+    assert "training images of insects: 10 images (10 RGB), 5x4 pixels\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
