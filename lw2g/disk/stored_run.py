@@ -117,7 +117,9 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
         checkpoint = store.of_task(task)
     except DataError as error:
         ways = [error.remedy] if error.remedy else []
-        if not _is_finished(directory):
+        if not ways:  # no checkpoint is there, whatever the record says
+            ways.append(f"go on: lw2g resume {as_word(directory)}")
+        elif not _is_finished(directory):
             command = "continue" if _is_at_goal(files) else "resume"
             ways.append(f"go on: lw2g {command} {as_word(directory)}")
         raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
