@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import attrs
 
-__all__ = ["Difference", "MeanStd", "paired_difference", "summary"]
+__all__ = ["LEAST_PAIRS", "Difference", "MeanStd", "paired_difference", "summary"]
 
 K = TypeVar("K", bound=Hashable)
 _LEVEL = 0.95
-_PAIRS = 3
-"""The smallest number of pairs that have an interval of t."""
+LEAST_PAIRS = 3
+"""The smallest number of pairs that have an interval of t, or a p value."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +84,7 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     if not gaps:
         return None
     mean = statistics.fmean(gaps)
-    if len(gaps) < _PAIRS or len(set(gaps)) == 1:
+    if len(gaps) < LEAST_PAIRS or len(set(gaps)) == 1:
         return Difference(mean=mean, n=len(gaps))
     from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 

@@ -253,6 +253,12 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     gap = table.rows[1].difference(reference, COLUMNS["faa"])
     assert [str(line.cells[-1].content) for line in results.lines] == ["-1.0", "+15.7", "-"]
     assert gap is not None
+    # the accuracy after some tasks is not held against that after all of them, on either side
+    write_full_run("part", {"tasks": 5}, policy="one")
+    (begun,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
+    part = next(row for row in begun.rows if not row.finished)
+    assert begun.differences(begun.floor(), COLUMNS["faa"])[part.label] is None
+    assert page._reference(begun, part.label) is None
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     asked = question_of(table, reference, names, named=False)
     assert asked.endswith(
@@ -303,6 +309,14 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
         f"Shown is each row's mean of 2 runs {drawn}; {band}",
     ]
+    # the same rows have an interval over their images, and a p value from three pairs on
+    of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    for name, policy in (("e", "min"), ("f", "always")):
+        write_full_run(name, policy=policy, overrides={"run.seed": 2})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    of_three = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    assert of_two.low is not None
+    assert (of_two.n, of_two.p, of_three.n, of_three.p) == (2, None, 3, 1.0)
 
 
 def test_what_is_mixed_is_told_by_what_differs():
