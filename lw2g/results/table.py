@@ -106,6 +106,11 @@ class Row:
                 found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column))
 
+    @property
+    def answers(self) -> RightAnswers | None:
+        """The answers of its only run; None of several runs, or where its predictions are not at hand."""
+        return next(iter(self._right_answers.values()), None) if len(self.runs) == 1 else None
+
     @cached_property
     def _right_answers(self) -> Mapping[Draw, RightAnswers]:
         """The answers of its runs by what pairs runs of two rows, where their predictions are at hand."""
