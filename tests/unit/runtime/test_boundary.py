@@ -547,6 +547,23 @@ def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, t
     assert done.stderr.count("error: ") == 1
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_error_names_the_run_that_can_go_on(monkeypatch, tmp_path, begun):
+    """With the command, where something of it was written; before that there is nothing to go on with."""
+    run = tmp_path / "run"
+
+    def fail(experiment, directory, *arguments):
+        if begun:
+            directory.mkdir(exist_ok=True)
+            (directory / "config.toml").touch()
+        execute.run_to_end(directory, None, raising(ComponentError("policy 'x', decide: KeyError: 'y'")))
+
+    monkeypatch.setattr(execute, "run_one", fail)
+    done = CliRunner().invoke(main, ["run", "--out", str(run)])
+    assert done.exit_code == 1
+    assert done.stderr.endswith(f"shows how (go on with: lw2g resume {run})\n" if begun else "shows how\n")
+
+
 def test_calls_of_two_threads_give_prints_back(catalogue, quick, capsys):
     """Whichever ends last: what components print goes to stderr until then, and to stdout afterwards."""
     config = quick().config
