@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
+from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "recall",
     "shared_rows",
     "warnings_of",
-    "wilson",
 ]
 
 _TWIN = 0.1
@@ -42,8 +41,6 @@ _CELLS = 2**24
 """Products of rows that are held at a time."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
-_NORMAL = 1.959964
-"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 
 
 def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
@@ -87,27 +84,6 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {"checked": 0, "accuracy": None, "interval": None}
     accuracy = right / total
     return {"checked": total, "accuracy": accuracy, "interval": wilson(accuracy, total)}
-
-
-def wilson(accuracy: float, images: int) -> list[float]:
-    """Return the 95 % interval of an accuracy (Wilson, 1927), in percent.
-
-    With the share p of n images and z = 1.96 it is
-    ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
-
-    Args:
-        accuracy: Of the images, in percent.
-        images: How many there are.
-
-    >>> [round(end, 1) for end in wilson(100.0, 20)]
-    [83.9, 100.0]
-    """
-    share = accuracy / 100
-    square = _NORMAL**2
-    middle = (share + square / (2 * images)) / (1 + square / images)
-    spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
-    half = _NORMAL / (1 + square / images) * spread
-    return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]
 
 
 def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Manifest) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from lw2g.maths import few_rows
 from lw2g.maths.choosing import first_within_error, words_of_choice
 from lw2g.model.exported import read_export
 from lw2g.model.trained import TrainedModel
+from lw2g.results.summaries import wilson
 from lw2g_photos import head_choice, starting, step_taking
-from lw2g_photos.step_checks import wilson
 from lw2g_photos.training_gains import TrainingGain
 
 
