@@ -228,9 +228,29 @@ def warnings_of(
     after = before.union(images)
     if len(after) == 1:
         yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
+    yield from _of_names(images, before)
     forgotten = set(manifest.history.names) - before
     yield from _of_classes(report["classes"], images, forgotten)
     yield from _of_look_alikes(report)
+
+
+def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
+    """Yield which new classes are called as others are, but for capitals and spaces.
+
+    Args:
+        names: Of the classes of the step.
+        known: Of the classes before it.
+    """
+    spelled = {_spelling(name): name for name in known}
+    for name in names:
+        other = spelled.setdefault(_spelling(name), name)
+        if other != name and name not in known:
+            yield f"{name!r} is a new class beside {other!r}: did you mean {other!r}?"
+
+
+def _spelling(name: str) -> str:
+    """Return what is left of a name without capitals and marks between words."""
+    return "".join(letter for letter in name.casefold() if not (letter.isspace() or letter in "-_"))
 
 
 def _of_classes(
