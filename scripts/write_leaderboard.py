@@ -64,15 +64,16 @@ every task*, its head and its carry were chosen on all of CIFAR-100, so on image
 `cifar-whole`.""",
     "development": "Choices were made on these streams.",
 }
+SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
+"""What is said of report streams at another size, below the table at the first."""
 LEGEND = """
-On the site a click on a head sorts the table.
-
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
-  answers in each order.
+  answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)). Rows stand by it. None is corrected for the number of
   rows. Of two or three orders it knows little of further ones: of {legend/rows/few} such rows that exclude
-  zero, {legend/rows/other} would not by a t interval over the orders alone.
+  zero, {legend/rows/other} would not by a t interval over the orders alone; {legend/rows/flat} ends
+  alike in each order and has none.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Seconds: of the quickest order on one CPU core of a busy machine, tests included; *shared*: several heads
   read the same features; *GPU*: no order ran on a CPU.
@@ -82,7 +83,7 @@ On the site a click on a head sorts the table.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- Rows of LoRA are of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
+- LoRA is of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
 - Runs stand here, by FAA; [the frozen answer's tables](frozen_tables.md) count all test images alike, on
   stored features: the same answers of `--recommended` and `lda` are up to {legend/rows/apart} points apart
   by that.
@@ -133,7 +134,8 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     The first table has all columns; of the others the floor and the differences from it are shown.
     """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
-        yield OF_STREAMS.format(size=size, role=role, caution=CAUTION[role])
+        caution = CAUTION[role] if size == IN_FULL[0] or role != IN_FULL[1] else SMALL
+        yield OF_STREAMS.format(size=size, role=role, caution=caution)
         if (size, role) == IN_FULL:
             yield from markdown(by_accuracy(lines))
             yield from ("", *legend(lines), "", SEEN, *shared(role))
@@ -145,15 +147,21 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
 def legend(lines: Sequence[Line]) -> Iterator[str]:
     """Yield what stands below the first table: words, and what they tell of its rows."""
     few = [(line, line.less_the_floor, line.less_by_orders()) for line in lines if line.method != FLOOR]
-    sure = [each for each in few if each[1] and each[1].n in (2, 3) and _side(each[1]) and _spread(each[2])]
-    other = [f"{LABELS[line.method]} on `{line.stream}`" for line, _, by in sure if not _side(by)]
+    sure = [each for each in few if each[1] and each[1].n in (2, 3) and _side(each[1])]
+    other, flat = (
+        "; ".join(f"{LABELS[line.method]} on `{line.stream}`" for line, _, by in own) or "none"
+        for own in (
+            [each for each in sure if _spread(each[2]) and not _side(each[2])],
+            [each for each in sure if not _spread(each[2])],
+        )
+    )
     apart = max(
         abs(run.faa - 100 * float(run.answers.right.mean()))
         for line in lines
         if line.method in (FLOOR, "simple-cil_auto")
         for run in line.runs
     )
-    told = {"few": str(len(sure)), "other": "; ".join(other) or "none", "apart": f"{apart:.1f}"}
+    told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}"}
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
 
 

@@ -40,7 +40,7 @@ def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -
             doubtful.append(stream)
     if not below:
         # the letter of a criterion goes by the mean, which an interval across the margin does not bear
-        sure = f" by the mean, not by the interval on {', '.join(doubtful)}" if doubtful else ""
+        sure = f" by the mean, not surely on {', '.join(doubtful)}" if doubtful else ""
         return f"holds{sure}", lines
     sure = f"; beyond its interval on {', '.join(beyond)}" if beyond else "; within its interval"
     return f"refuted on {', '.join(below)}{sure}", lines

@@ -26,8 +26,9 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
     for step in found:
         what = "taken" if step.replaces else "passed over"
         yield (
-            f"- {CANDIDATES[step.name]}: above {CANDIDATES[step.held]} on {len(step.positive)} of the "
-            f"{len(step.gains)} streams on which it ran, {_above_auto(known, runs, step.name)}; {what}."
+            f"- {CANDIDATES[step.name]}: above {CANDIDATES[step.held]} on {len(step.positive)} of "
+            f"{len(step.gains)} streams, {_above_auto(known, runs, step.name)} "
+            f"({_orders(step)}); {what}."
         )
     settled = " Streams on which a candidate did not run cannot change that." * bool(
         frozen_rule.settled(found)
@@ -40,6 +41,11 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
         "- Training on the first task, what `--trained` stands for, was built after the rule and is no "
         f"candidate: {_above_auto(known, runs, TRAINED)}."
     )
+
+
+def _orders(step: frozen_rule.Step) -> str:
+    """Return the orders that a candidate has on each stream."""
+    return "n=" + " to ".join(map(str, sorted({own.orders for own in step.gains.values()})))
 
 
 def _above_auto(known: Streams, runs: Trained, method: str) -> str:

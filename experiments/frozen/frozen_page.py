@@ -46,7 +46,7 @@ USE = "docs/use.md"
 MARKS = {
     README: ("headline",),
     USE: ("choice",),
-    PAGE: ("short", "report", "recommended"),
+    PAGE: ("short", "report", "recommended", "strangers"),
     WORTH: ("adds", "adds_every", "adds_words"),
     TABLES: (
         "answers",
@@ -132,11 +132,18 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the table of the README with the orders of each row, for the page that explains it."""
+    """Yield the table of the README with the orders of each difference, for the page that explains it."""
     for line in headline(known, runs):
         name = line.split(" ")[1]
-        orders = f", n={len(runs[name, TRAINED])} |" if (name, TRAINED) in runs else " |"
-        yield line.removesuffix(" |") + orders
+        *cells, frozen_less, trained_less = line.removesuffix(" |").split(" | ")
+        orders = f", n={len(runs[name, TRAINED])}" if (name, TRAINED) in runs else ""
+        frozen_less += _drawn_orders(known[name]) if name in known else ""
+        yield f"{' | '.join([*cells, frozen_less, trained_less])}{orders} |"
+
+
+def _drawn_orders(stream: Stream) -> str:
+    """Return over how many orders two heads are compared, where each order has classes of its own."""
+    return f", n={len(stream.every)}" if len(stream.every) > 1 else ""
 
 
 def again(known: Streams, runs: Trained) -> Iterator[str]:
@@ -188,7 +195,7 @@ def _answers_line(known: Streams, runs: Trained, stream: Stream) -> str:
         *own,
         f"**{stream.accuracy('auto'):.1f}**",
         takes,
-        str(less),
+        f"{less}{_drawn_orders(stream)}",
         _gain(known, runs, stream.name, TRAINED),
     ]
     return f"| {stream.name} | {' | '.join(cells)} |"

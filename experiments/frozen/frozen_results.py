@@ -42,6 +42,7 @@ METHODS = {
 }
 """What the store's tables call rows that are runs; the last two train nothing, and have cells, too."""
 BINS = 15
+ECE_DRAWS = 1000
 
 Hits = NDArray[np.float64]
 """Whether test images are answered rightly, 0 or 1."""
@@ -138,6 +139,26 @@ class Stream:
         bins = np.minimum((surest * BINS).astype(int), BINS - 1)
         gaps = np.bincount(bins, weights=surest - right, minlength=BINS)
         return 100 * float(np.abs(gaps).sum()) / len(right)
+
+    def ece_apart(self, left: str, right: str) -> tuple[float, float]:
+        """Return the 95 % interval of a row's calibration error less another's, in points, over images."""
+        named = [image for order in self.cells for image in self.images(order)]
+        places = {image: place for place, image in enumerate(dict.fromkeys(named))}
+        # an image that several orders have is drawn once for all of them
+        of_image = np.array([places[image] for image in named])
+        chance = np.full(len(places), 1 / len(places))
+        times = np.random.RandomState(0).multinomial(len(places), chance, size=ECE_DRAWS)[:, of_image]
+        errors = [self._drawn_ece(row, times) for row in (left, right)]
+        low, high = np.percentile(errors[0] - errors[1], (2.5, 97.5))
+        return float(low), float(high)
+
+    def _drawn_ece(self, row: str, times: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the calibration error of each draw, ``[draws]``; ``times`` ``[draws, images]``."""
+        surest = np.concatenate([cell.surest(row) for cell in self.every]).astype(np.float64)
+        right = np.concatenate([cell.hits(row) for cell in self.every])
+        bins = np.minimum((surest * BINS).astype(int), BINS - 1)
+        gaps = np.stack([times[:, bins == own] @ (surest - right)[bins == own] for own in range(BINS)])
+        return 100 * np.abs(gaps).sum(0) / times.sum(1)
 
     def refused(self, row: str) -> tuple[float, float] | None:
         """Return the mean over cells of refused strangers by probability and by distance, in per cent."""

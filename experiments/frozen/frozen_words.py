@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import frozen_gains
 import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, names_of, sides
-from frozen_results import PLAN, Trained, between, streams, trained
+from frozen_results import HERE, PLAN, Trained, between, streams, trained
 from frozen_trained import TRAINED
 from frozen_whole import WHOLE as APART
 
@@ -35,11 +36,41 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     own, before, tempered = (
         f"{min(each.values()):.1f} to {max(each.values()):.1f}" for each in errors.values()
     )
-    worse = [name for name in names if round(errors["auto"][name], 1) > round(errors["lda"][name], 1)]
+    apart = {name: known[name].ece_apart("auto", "lda") for name in names}
+    nearer = [name for name, (low, _) in apart.items() if round(low, 1) > 0]
+    further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     yield (
         f"- Its probabilities are {own} points off on average (calibration error). Those of `lda` were "
-        f"{before} off before it had a temperature, and are {tempered} off with one, which is nearer than "
-        f"the frozen answer on {', '.join(worse) or 'none'}."
+        f"{before} off before it had a temperature, and are {tempered} off with one: surely "
+        f"nearer than the frozen answer on {', '.join(nearer) or 'none'}, further on "
+        f"{', '.join(further) or 'none'}."
+    )
+
+
+def strangers(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield how many strangers are refused by distance and by the probability, on report streams."""
+    refused = {name: seen for name in names_of("report") if (seen := known[name].refused("auto"))}
+    shares = [round(by_distance) for _, by_distance in refused.values()]
+    fewer = [
+        f"{name} ({distance:.0f} against {probability:.0f})"
+        for name, (probability, distance) in refused.items()
+        if distance < probability
+    ]
+    yield (
+        f"- `--reject` looks at a distance instead. It refuses {min(shares)} to {max(shares)} % of strangers "
+        "where 95 % of known images pass; the probability would refuse more on "
+        f"{', '.join(fewer) or 'none'}."
+    )
+    quarters = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
+    own = {name: quarters[name] for name in names_of("report") if name in quarters}
+    more = {
+        head: sum(found[f"{head}, distance"] > found[f"{by}, probability"] for found in own.values())
+        for head, by in (("lda", "lda"), ("lda-12", "ridge-12"))
+    }
+    yield (
+        "- For the distance speaks: [with each quarter of the classes unknown in "
+        f"turn](frozen_tables.md#how-sure-it-is) it refuses more on {more['lda']} of {len(own)} streams than "
+        f"`lda`, on {more['lda-12']} than `ridge` on 12 layers."
     )
 
 

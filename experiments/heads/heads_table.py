@@ -11,13 +11,21 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from sets import HEADS, SETS
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from stream_tables import side_of_zero, with_interval
+
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.results.bootstrap import over_orders_and_images
+from lw2g.results.right_answers import RightAnswers, right_answers
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored, stored_runs
 
@@ -52,8 +60,17 @@ def heads_of(stored: Stored) -> Iterator[str]:
 def words_of(found: Mapping[tuple[str, str], Sequence[Pack]]) -> Iterator[str]:
     """Yield what the table comes to: how three heads end beside `lda`."""
     means = {place: statistics.fmean(_values(packs)) for place, packs in found.items()}
-    above = {name: means["anacp", name] - means["lda", name] for name in SETS}
-    sets = ", ".join(f"{SETS[name][0]} ({gain:+.1f})" for name, gain in above.items() if gain > 0)
+    sides: dict[int, list[str]] = {1: [], 0: [], -1: []}
+    for name in SETS:
+        apart = over_orders_and_images(*(_answers(found[head, name]) for head in ("anacp", "lda")))
+        assert apart is not None, "the same orders"
+        assert apart.low is not None
+        assert apart.high is not None
+        shown = f"{SETS[name][0]} {with_interval(apart)}"
+        sides[side_of_zero(apart.low, apart.high)].append(shown)
+    told = ", ".join(sides[1]) or "no set"
+    told += "".join(f", undecided on {', '.join(own)}" for own in (sides[0],) if own)
+    told += "".join(f", below it on {', '.join(own)}" for own in (sides[-1],) if own)
     dear = [
         statistics.fmean(_cost(pack, cost) for pack in found["anacp", COSTS])
         / statistics.fmean(_cost(pack, cost) for pack in found["lda", COSTS])
@@ -62,7 +79,7 @@ def words_of(found: Mapping[tuple[str, str], Sequence[Pack]]) -> Iterator[str]:
     times = " and ".join(
         f"{more:.0f} times the {what}" for more, what in zip(dear, ("time", "numbers"), strict=True)
     )
-    yield f"- `anacp` is above `lda` on {sets}, for {times}."
+    yield f"- `anacp` is above `lda` on {told} (95 % intervals), for {times}."
     apart = means["klda", DOMAINS_OF] - min(_values(found["klda", DOMAINS_OF]))
     yield f"- `klda` depends on its first task: its worst order of PACS is {apart:.1f} points below its mean."
     ridges = {head: facts["set"] for head, facts in HEADS.items() if facts["set"]["baseline.head"] == "ridge"}
@@ -73,6 +90,18 @@ def words_of(found: Mapping[tuple[str, str], Sequence[Pack]]) -> Iterator[str]:
         f"- `ridge` over random features is {min(there):+.1f} to {max(there):+.1f} points from `lda` where "
         f"classes come, {min(here):+.1f} to {max(here):+.1f} where domains come, by its penalty and map."
     )
+
+
+def _answers(packs: Sequence[Pack]) -> dict[tuple[str, ...], RightAnswers]:
+    """Return the last answers by what orders differ in: the classes or domains as tasks bring them."""
+    found = {}
+    for pack in packs:
+        record, last = pack.record, pack.evaluations[-1]
+        domains = record.get("domains") or ()
+        order = (*map(str, record["class_order"]), *domains)
+        tasks = last["task"].astype(np.int64)
+        found[order] = right_answers(last, record["class_order"], tasks, domains)
+    return found
 
 
 def _cost(pack: Pack, place: tuple[str, str]) -> float:

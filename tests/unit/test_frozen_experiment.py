@@ -106,6 +106,24 @@ def test_an_image_has_one_name_in_every_order_that_has_it(script, monkeypatch):
     assert set(stream.images(0)) & set(stream.images(1)) == {("set/3", 0)}
 
 
+def test_calibration_errors_differ_by_paired_images(script):
+    """A row against itself is 0; one that is surer than right ends surely above one that is not."""
+    results = script("frozen_results")
+    right = np.arange(200) % 5 > 0
+    values = {
+        "rows": np.array(["true", "too-sure"]),
+        "labels": np.zeros(200, int),
+        "answers": np.stack([~right, ~right]).astype(int),
+        "surest": np.stack([np.full(200, 0.8), np.full(200, 0.999)]).astype(np.float32),
+    }
+    stream = results.Stream("turns", {None: results.Cell({"order": None}, values)})
+    assert stream.ece_apart("true", "true") == (0, 0)
+    low, high = stream.ece_apart("too-sure", "true")
+    assert 5 < low < stream.ece("too-sure") - stream.ece("true") + 1
+    assert low < high < 30
+    assert stream._drawn_ece("too-sure", np.ones((1, 200))) == pytest.approx(stream.ece("too-sure"))
+
+
 def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
     """Right answers of a run stand in any order of classes; the verdict is open until every set has a run."""
     gains = script("frozen_gains")
