@@ -129,8 +129,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         chosen = list(self.runs)
         for text in (*conditions, *(f"{key}={value}" for key, value in values.items())):
             key, wanted = _condition(text)
-            values = [{**run.options, "state": run.state} for run in chosen]
-            known = {name for of_run in values for name in of_run}
+            options = [{**run.options, "state": run.state} for run in chosen]
+            known = {name for of_run in options for name in of_run}
             if chosen and key not in known:
                 raise ConfigError(
                     f"--where: no run has an option {key!r}{nearest(key, known)}", "write it like seed=0"
@@ -138,7 +138,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             if key == "state" and wanted not in states:
                 raise ConfigError(f"--where: no state is called {wanted!r}", f"name {', '.join(states)}")
             # a value that is no text may have been written as one
-            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in values]
+            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in options]
             chosen = list(compress(chosen, met))
         return Runs(chosen)
 
