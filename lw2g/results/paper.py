@@ -96,7 +96,7 @@ def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
 
 
 def of_published(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalogue) -> list[str]:
-    """Return the differences that are from something published: a user's own method was not.
+    """Return the differences that are from something published: a user's own method or images were not.
 
     Args:
         run: The run.
@@ -110,6 +110,8 @@ def of_published(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalo
         place = option.rpartition(".")[0] or option
         if place in ("benchmark", "retrieval"):  # the data and the retrieval of the method
             is_of_published = is_published
+            if place == "benchmark":  # nor were a user's own images
+                is_of_published = is_published and cited.get(place, True)
         else:
             is_of_published = cited.get(place, True)
         if is_of_published:

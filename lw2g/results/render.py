@@ -83,14 +83,17 @@ def _markdown_cell(text: str, table: Table) -> str:
 
 
 def _with_literal_names(text: str, table: Table) -> str:
-    """Return text in which the names of a store's rows are no Markdown; our own stay as people type them."""
-    names = [row.label for row in table.rows if row.runs[0].given is not None]
+    """Return text in which the names of a store's rows are no Markdown; plain ones stay as they are typed."""
+    labels = [row.label for row in table.rows if row.runs[0].given is not None]
+    names = [label for label in labels if not _PLAIN.fullmatch(label)]
     if not names:
         return text
     longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
     return re.sub("|".join(map(re.escape, longest_first)), lambda found: literal_markdown(found[0]), text)
 
 
+_PLAIN = re.compile(r"(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+(?:\[(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+\])?")
+"""A name that is no Markdown as it is: brackets at its end alone make no link."""
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~&#!]|:(?=//)|(?<=www)\.")
 
 

@@ -163,6 +163,8 @@ def test_verdicts_follow_the_letter(script):
     assert len(lines) == 2
     doubtful = [held[0], *fallen[1:]]
     assert verdicts.margin(plan["iv"], {"tiny": doubtful})[0] == "refuted on tiny; within its interval"
+    mixed = [*held, a_cell(script, order=3, hits={("gate", True): (0,), ("raw", False): (0, 1)})]
+    assert verdicts.margin(plan["iv"], {"tiny": mixed})[0] == "holds by the mean, not by the interval on tiny"
     told = "\n".join(verdicts.judged({**plan, "i": plan["iv"], "i-exploratory": plan["iv"]}, held))
     assert "open (orders so far: pacs-art-sketch 0, cifar-second 0, tiny 0); on what there is: holds" in told
 
@@ -197,7 +199,7 @@ def test_the_correlation_is_clustered_by_stream(script, sign, verdict):
         steps[:, columns.index("old_stays")] = sign * lost
         cells[stream] = [a_cell(script, stream=stream, steps=steps)]
     text, lines = script("verdicts").correlation({"of": "ratio", "with": "old_stays less old_affine"}, cells)
-    assert text == verdict
+    assert text == f"{verdict} (rank correlation {sign * 0.94:+.2f})"
     assert lines[-1].startswith(f"mean over streams {sign * 0.94:+.2f} ±")
 
 

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from click.testing import CliRunner
 import lw2g
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
-from lw2g.results import cells, found_runs
+from lw2g.results import cells, found_runs, render
 from lw2g.results.columns import COLUMNS
 from lw2g.results.summaries import Difference
 
@@ -217,6 +218,14 @@ def test_no_p_value_is_zero_and_equal_answers_are_the_same():
         for mean, p in ((1.0, 0.0004), (1.0, 0.0216), (0.0, 1.0))
     ]
     assert shown == ["+1.00 [+1.00, +2.00], p<0.001", "+1.00 [+1.00, +2.00], p=0.022", "the same"]
+
+
+def test_plain_names_of_a_store_stay_as_they_are_typed():
+    """Stored rows beside own ones look alike; what Markdown would read is escaped."""
+    labels = ("knn-proto[epochs=2, lr=0.1]", "a[b](c)", "see www.d.e", "<b>")
+    rows = [SimpleNamespace(label=label, runs=[SimpleNamespace(given=1)]) for label in labels]
+    shown = [render._with_literal_names(label, SimpleNamespace(rows=rows)) for label in labels]
+    assert shown == [labels[0], r"a\[b\](c)", r"see www\.d.e", r"\<b\>"]
 
 
 def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):

@@ -369,6 +369,14 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
     runs = [write_run(80.0, **changes)]
     assert "baseline.epochs 40, ours 9" in tables_of(runs, installed)[0].rows[0].differs
     assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy 0.95, ours 0.9",)
+    # nor were a user's own photos, whatever their options
+    told = []
+    for citation in ("a paper of 2020", ""):
+        photos = attrs.evolve(installed.get("benchmark", "folder"), citation=citation)
+        shared = {"benchmark.name": "folder", "benchmark.test_share": 0.2}
+        (table,) = tables_of([write_run(80.0, **shared, **LW2G)], installed.with_component(photos))
+        told.append([text for text in table.rows[0].differs if "test_share" in text])
+    assert told == [["benchmark.test_share none, ours 0.2"], []]
 
 
 @pytest.mark.parametrize(
