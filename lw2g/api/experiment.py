@@ -22,6 +22,7 @@ from lw2g.config.sources import resolve_source
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.dataset import default_root
+from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.runtime.collector import collector_waits
 
@@ -89,6 +90,23 @@ class Experiment:
         if embedded:
             named = " and ".join(embedded)
             yield f"{named}: embedded defaults to learn and test with, never results to publish"
+
+    def own_rule(self) -> str:
+        """Return what of its rule is lw2g's own beside a published method, whose name alone is not that.
+
+        Empty for a method of lw2g, and for one without sets to decide on.
+        """
+        config = self.config
+        baseline = self.catalogue.get("baseline", config.baseline.name)
+        if not baseline.citation or not self.catalogue.grows(baseline.name):
+            return ""
+        own = f"policy {config.policy.name}"
+        if config.constraints:
+            own += f", constraints {', '.join(one.name for one in config.constraints)}"
+        return (
+            f"of lw2g, and no part of {baseline.name}: {own}; the published rule: "
+            f"--policy {DEFAULT_FIXED_POLICY}"
+        )
 
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""

@@ -112,12 +112,13 @@ class Runs(Tabular, Sequence["ReportedRun"]):
     def __getitem__(self, place: Any) -> Any:
         return self.runs[place]
 
-    def where(self, *conditions: str) -> Runs:
+    def where(self, *conditions: str, **values: Any) -> Runs:
         """Return the runs that meet all conditions.
 
         Args:
             *conditions: Only runs with this value of an option (policy=min, growth.energy=0.9) or in this
                 state (state=finished); a list for several.
+            **values: The same from Python: ``where(policy="min")``.
 
         Raises:
             ConfigError: A condition is malformed, or no run has such an option.
@@ -126,10 +127,10 @@ class Runs(Tabular, Sequence["ReportedRun"]):
 
         states = get_args(State)
         chosen = list(self.runs)
-        for text in conditions:
+        for text in (*conditions, *(f"{key}={value}" for key, value in values.items())):
             key, wanted = _condition(text)
-            values = [{**run.options, "state": run.state} for run in chosen]
-            known = {name for of_run in values for name in of_run}
+            options = [{**run.options, "state": run.state} for run in chosen]
+            known = {name for of_run in options for name in of_run}
             if chosen and key not in known:
                 raise ConfigError(
                     f"--where: no run has an option {key!r}{nearest(key, known)}", "write it like seed=0"
@@ -137,7 +138,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             if key == "state" and wanted not in states:
                 raise ConfigError(f"--where: no state is called {wanted!r}", f"name {', '.join(states)}")
             # a value that is no text may have been written as one
-            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in values]
+            met = [wanted in (of_run.get(key), str(of_run.get(key))) for of_run in options]
             chosen = list(compress(chosen, met))
         return Runs(chosen)
 
@@ -181,8 +182,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
     def differing_options(self) -> list[dict[str, str]]:
         """Return of each run the options by which it differs from others of the same components, as text.
 
-        Seeds and what is of the machine do not count; nor does an option that not all of them have, since it
-        comes with a component that does not stand in the rows.
+        The seed, which stands in the rows, and what is of the machine do not count; nor does an option that
+        not all of them have, since it comes with a component that does not stand in the rows.
         """
         from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
@@ -199,7 +200,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             for key, value in run.options.items():
                 if not all(key in other for other in others) or all(other[key] == value for other in others):
                     continue
-                if role_of_key(key, run.config, catalogue) not in (*UNCOUNTED, "draw"):
+                if key != "run.seed" and role_of_key(key, run.config, catalogue) not in UNCOUNTED:
                     differing[key] = plain(value)
             found.append(differing)
         return found

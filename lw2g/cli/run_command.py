@@ -23,7 +23,6 @@ from lw2g.cli.shared_options import (
     word_of_method,
 )
 from lw2g.cli.signature import Further, help_of, option_of, options_of
-from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.runtime.console import note
 
 __all__ = ["config", "run"]
@@ -80,22 +79,12 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
 
 
 def _tell_rule(experiment: Experiment, values: dict[str, Any]) -> None:
-    """Note that a published method is run under lw2g's rule, where nobody has named a policy.
-
-    Its name alone reads as what its authors did.
-    """
+    """Note that a published method is run under lw2g's rule, where nobody has named a policy."""
     typed = typed_options(values)
-    baseline = experiment.catalogue.get("baseline", experiment.config.baseline.name)
-    is_named_alone = "baseline.name" in typed and "policy.name" not in typed and values["file"] is None
-    if not (is_named_alone and baseline.citation and experiment.catalogue.grows(baseline.name)):
-        return
-    whose = [f"policy {experiment.config.policy.name}"]
-    if experiment.config.constraints:
-        whose.append(f"constraints {', '.join(one.name for one in experiment.config.constraints)}")
-    note(
-        f"of lw2g, and no part of {baseline.name}: {', '.join(whose)}; the published rule: "
-        f"--policy {DEFAULT_FIXED_POLICY}"
-    )
+    if "baseline.name" in typed and "policy.name" not in typed and values["file"] is None:
+        told = experiment.own_rule()
+        if told:
+            note(told)
 
 
 @click.command(cls=ExperimentCommand, help=help_of(Experiment.to_toml, _SAME_OPTIONS))

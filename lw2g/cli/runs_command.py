@@ -31,6 +31,8 @@ _WORDS = _COLUMNS[:6]
 """The columns that are aligned to the left."""
 _MOST_OPTIONS = 3
 """Options of a run that are shown."""
+_LONGEST = 24
+"""Letters of an option's value that are shown."""
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
@@ -52,7 +54,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = []
         for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            words = [f"{key.removeprefix('baseline.')}={value}" for key, value in options.items()]
+            words = [_in_words(key, value) for key, value in options.items()]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))
@@ -63,6 +65,13 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
+
+
+def _in_words(option: str, value: str) -> str:
+    """Return an option in a few letters: the list of a class order has more than a line."""
+    if len(value) > _LONGEST:
+        value = f"{value[: _LONGEST - 3]}..."
+    return f"{option.removeprefix('baseline.')}={value}"
 
 
 def _met_by_none(everything: Runs, conditions: Sequence[str]) -> str:

@@ -9,7 +9,9 @@ from lw2g.interfaces.component import Kind
 
 __all__ = ["unknown_name"]
 
-_TIMM = "or a model of timm, by a name such as vit_tiny_patch16_224 or resnet18"
+_TIMM = (
+    "or a model of timm with its tag, such as vit_tiny_patch16_224.augreg_in21k_ft_in1k or resnet18.a1_in1k"
+)
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
 
 

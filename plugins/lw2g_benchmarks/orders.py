@@ -121,7 +121,12 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
 
 
 def task_sizes(
-    num_classes: int, increment: int, uneven: bool | None = False, base: int = 0
+    num_classes: int,
+    increment: int,
+    uneven: bool | None = False,
+    base: int = 0,
+    *,
+    by_default: bool = False,
 ) -> tuple[int, ...]:
     """Return the number of classes of each task.
 
@@ -130,6 +135,7 @@ def task_sizes(
         increment: Classes of a task.
         uneven: Allow a smaller last task (as LAMDA's code does); None where no option allows it.
         base: Classes of the first task; 0: as the others.
+        by_default: Whether the increment is the default, which nobody need have named.
 
     Raises:
         ConfigError: If the split would be uneven without leave, or no class is left beside the base.
@@ -139,7 +145,7 @@ def task_sizes(
             raise ConfigError(
                 f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
             )
-        return (base, *task_sizes(num_classes - base, increment, uneven))
+        return (base, *task_sizes(num_classes - base, increment, uneven, by_default=by_default))
     num_full, left_over = divmod(num_classes, increment)
     sizes = (increment,) * num_full
     if num_full and not left_over:
@@ -149,13 +155,11 @@ def task_sizes(
     # few methods learn from one class alone
     fewest = min(2, max(1, num_classes))
     divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]
-    remedy = f"choose one of {', '.join(map(str, divisors))}"
+    alone = " (or 1, which few methods take)" if fewest > 1 else ""
+    remedy = f"choose one of {', '.join(map(str, divisors))}{alone}: --set benchmark.increment=N"
+    given = f"benchmark.increment: {increment}{', the default,' if by_default else ''}"
     if not num_full:
-        raise ConfigError(
-            f"benchmark.increment: {increment} is larger than the number of classes, {num_classes}", remedy
-        )
+        raise ConfigError(f"{given} is larger than the number of classes, {num_classes}", remedy)
     if uneven is not None:
         remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
-    raise ConfigError(
-        f"benchmark.increment: {increment} does not split {counted(num_classes, 'class')} evenly", remedy
-    )
+    raise ConfigError(f"{given} does not split {counted(num_classes, 'class')} evenly", remedy)

@@ -12,7 +12,6 @@ from lw2g.api.tabular import Verification
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
-from lw2g.config.directory import RECORD
 from lw2g.errors import Lw2gError, counted
 from lw2g.runtime.console import console, printable, table
 from lw2g_store.stores import runs_to_verify
@@ -63,7 +62,7 @@ def _holding(found: Verification) -> str:
     """Return that everything holds, and what a run that has just begun has not written yet."""
     text = f"everything holds ({len(found.verdicts)} checks)"
     for verdict in found.verdicts:
-        if verdict.what == RECORD and verdict.holds is None:
+        if verdict.what == "record.json" and verdict.holds is None:
             text += f"; unfinished: {verdict.what} is {verdict.text}"
     return text
 

@@ -85,11 +85,17 @@ def test_task_sizes_cover_the_classes(increment, classes):
         told = f"increment: {increment} does not split {classes}.*smaller: benchmark.uneven=true"
         if increment > classes:
             # all classes in one task are no uneven tasks
-            told = f"increment: {increment} is larger than .* classes, {classes}; choose one of [0-9, ]+$"
+            told = (
+                f"increment: {increment} is larger than .* classes, {classes}; choose one of [0-9, ]+[^;]*$"
+            )
         with pytest.raises(ConfigError, match=told) as offered:
             task_sizes(classes, increment)
+        with pytest.raises(
+            ConfigError, match=f"increment: {increment}, the default, .*: benchmark.increment=N"
+        ):
+            task_sizes(classes, increment, by_default=True)
         # whatever is offered splits the classes, and most methods take it
-        numbers = re.findall(r"\d+", str(offered.value).partition("choose one of ")[2])
+        numbers = re.findall(r"\d+", str(offered.value).partition("choose one of ")[2].partition(" (or 1")[0])
         assert numbers
         for number in map(int, numbers):
             assert set(task_sizes(classes, number)) == {number}

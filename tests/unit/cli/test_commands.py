@@ -223,7 +223,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         (["--seeds", "1,x"], "expected whole numbers such as 0,1,2 or 0-4 but got '1,x'"),
         (["--seeds", "4-0"], "or 0-4 but got '4-0'"),
         (["--seed", "1,2"], "expected a whole number but got '1,2'; for several seeds: --seeds 1,2"),
-        (["--backbone", "rsnet"], "or a model of timm, by a name such as"),
+        (["--backbone", "rsnet"], "or a model of timm with its tag, such as"),
         (["--seeds", "1,1"], "expected different seeds but got (1, 1)"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
         (["--baselin", "x"], "--baseline"),

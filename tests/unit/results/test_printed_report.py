@@ -280,6 +280,17 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
         "dual-prompt": "always",
         "ranpac": None,
     }
+    (chosen,) = lw2g.runs(tmp_path).where(baseline="ranpac")
+    assert chosen.options["baseline.name"] == "ranpac"
+
+
+def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
+    """The options that chose them stand with each run."""
+    for seed in (1, 2):
+        write_run(80.0, **{"benchmark.order": "seeded", "benchmark.order_seed": seed})
+    printed = call("runs", str(tmp_path))
+    assert "benchmark.order_seed=1" in printed
+    assert "benchmark.order_seed=2" in printed
 
 
 def test_latex_is_for_booktabs(folder):
