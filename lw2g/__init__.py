@@ -1,7 +1,8 @@
 """lw2g: continual learning on frozen pre-trained ViTs.
 
 ``lw2g.run`` and its neighbours are the commands from Python, under the same names (:mod:`lw2g.api`).
-Importing this package imports no other module of it: a function is imported when it is first asked for.
+``except lw2g.Lw2gError`` catches what they refuse. Importing this package imports no other module of it: a
+name is imported when it is first asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lw2g.api.models import export, load
     from lw2g.api.recorded import runs
     from lw2g.api.sweeps import sweep
+    from lw2g.errors import ConfigError, DataError, Lw2gError
     from lw2g_hub.hub_models import pull, push
     from lw2g_onnx.onnx_file import export_onnx
     from lw2g_page.reporting import report
@@ -23,16 +25,17 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a function of the package."""
+        """Import a function or an error of the package."""
         from importlib import import_module
 
         if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            hint = "; a model has it: lw2g.load(MODEL).predict(IMAGES)" if name == "predict" else ""
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         if reason := import_module("lw2g.ground.platforms").why_not_here():
             raise ImportError(reason)
-        function = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = function  # asked for once
-        return function
+        found = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = found  # asked for once
+        return found
 
     def __dir__() -> list[str]:
         """Return the names of the package, those too that have not been imported yet, and no other."""
@@ -40,6 +43,9 @@ else:
 
 
 _HOMES = {
+    "ConfigError": "lw2g.errors",
+    "DataError": "lw2g.errors",
+    "Lw2gError": "lw2g.errors",
     "continue_run": "lw2g.api",
     "export": "lw2g.api.models",
     "export_onnx": "lw2g_onnx.onnx_file",
@@ -58,9 +64,12 @@ _HOMES = {
     "unlearn": "lw2g_photos.photographs",
     "verify": "lw2g_store.stores",
 }
-"""Function -> the module that has it."""
+"""Function or error -> the module that has it."""
 
 __all__ = [
+    "ConfigError",
+    "DataError",
+    "Lw2gError",
     "__version__",
     "continue_run",
     "export",

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Lw2gError(Exception):
-    """Base of all errors that the command line prints as one line.
+    """Base of all errors; each is one line with a remedy.
 
     They are written with the options of commands; to a program they name arguments (:func:`as_asked`).
 
@@ -67,7 +67,7 @@ class UnknownComponentError(Lw2gError):
 
 
 class ConfigError(Lw2gError):
-    """A configuration that cannot be used; the message lists every problem with its path."""
+    """Arguments or options that cannot be used; each is named."""
 
 
 class PluginError(Lw2gError):

@@ -60,16 +60,12 @@ def pages() -> tuple[str, ...]:
     return tuple(page for page in listed() if page != EVERYWHERE)
 
 
-def sentences(text: str, marked: re.Pattern[str]) -> str:
+def _with_code(text: str, marked: re.Pattern[str]) -> str:
     """Return a page with all blank but what is said by hand, each where it stood.
 
-    That is sentences, tables, what commands print, comments behind them and descriptions of pictures.
+    That is sentences with the names in code within them, tables, what commands print, comments behind them
+    and descriptions of pictures.
     """
-    return _OUTSIDE.sub(_blank, _with_code(text, marked))
-
-
-def _with_code(text: str, marked: re.Pattern[str]) -> str:
-    """Return the same with the names in code that sentences have."""
     text = _METHODS.sub(_blank, marked.sub(_blank, text))
     text = _INDENTED.sub(_typed, _FENCED.sub(_typed, text))
     return _TAG.sub(_but_alt, text)

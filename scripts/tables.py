@@ -4,6 +4,7 @@
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
     python scripts/tables.py --print headline   # one block, as packs and cells have it; or all of a page
     python scripts/tables.py --packs growth-224 # the packs behind a table, each difference with its interval
+    python scripts/tables.py --confirm docs/use.md  # after reading what changed in the text of a page
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
 experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
@@ -11,6 +12,8 @@ well, and those of docs/growth_archive.md from experiments/growth_score/cells as
 own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
+So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.py
+compares a hash of each page's text. ``--confirm`` alone renews it, after somebody has read the change.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import confirmed
 import prose
 import write_leaderboard
 from seed_tables import seeds_of
@@ -58,8 +62,8 @@ PAGES = (
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
-    r"<!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->"
-    r".*?<!-- end of (?:table|frozen|cells|gains) -->",
+    r"(?P<begin><!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->)"
+    r".*?(?P<end><!-- end of (?:table|frozen|cells|gains) -->)",
     re.DOTALL,
 )
 FRACTION = re.compile(r"\d\.\d")
@@ -69,6 +73,11 @@ CODE = re.compile(r"`[^`]*`")
 def facts() -> dict[str, dict[str, Any]]:
     """Return what is told of each table: its page, its packs and its columns."""
     return tomllib.loads(FACTS.read_text(encoding="utf-8"))
+
+
+def read_pages() -> list[str]:
+    """Return the pages with text by hand: all but the one that is written whole."""
+    return sorted({*PAGES, *prose.pages()} - {LEADERBOARD})
 
 
 def streams_tables() -> list[str]:
@@ -136,20 +145,32 @@ def table_text(
 
 
 def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
-    """Return all pages that have numbers of packs, as the packs would have them."""
+    """Return all pages that have numbers of packs, as the packs would have them.
+
+    Raises:
+        SystemExit: A page lacks the marks of a block, has them twice, or has marks that no script fills.
+    """
     runs = runs_of(STORE, stored)
-    written: dict[str, str] = {}
+    # without what stands between marks, so that a mark which no script fills is seen below
+    written = {
+        page: confirmed.emptied((root / page).read_text(encoding="utf-8"), MARKED) for page in read_pages()
+    }
     fields = functools.cache(functools.partial(sentence_fields, stored=stored))
     for name, table in facts().items():
         page = table["page"]
-        before = written.get(page) or (root / page).read_text(encoding="utf-8")
-        written[page] = with_table(before, name, table_text(table, runs, stored, fields))
-    written[CARRIES] = carries_page((root / CARRIES).read_text(encoding="utf-8"))
+        written[page] = with_table(written[page], name, table_text(table, runs, stored, fields))
+    written[CARRIES] = carries_page(written[CARRIES])
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
     written |= of_experiment("frozen", "frozen_page").written(stored, root, written)
     archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
     grown = {GROWTH: written[GROWTH], GROWTH_ARCHIVE: archive}
     written |= of_experiment("growth_score", "score_pages").written(stored, grown)
+    for page in read_pages():
+        for found in MARKED.finditer(written[page]):
+            if found[0] == found["begin"] + found["end"]:
+                raise SystemExit(
+                    f"{page}: no script fills {found['begin']} here; remove the block with its marks"
+                )
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     return written
@@ -211,6 +232,7 @@ def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
     """Yield what is wrong: packs that do not hold, rows without packs, pages that differ from the packs."""
     yield from stored.left_out
     yield from without_packs(root)
+    yield from confirmed.faults(root, read_pages(), MARKED)
     for page, text in pages(stored, root).items():
         before = (root / page).read_text(encoding="utf-8")
         for at, (old, new) in enumerate(zip(before.splitlines(), text.splitlines(), strict=False), start=1):
@@ -238,7 +260,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=[*streams_tables(), "leaderboard"],
         help="name the packs behind a table, and print each difference with its interval",
     )
+    way.add_argument(
+        "--confirm",
+        metavar="PAGE",
+        nargs="+",
+        choices=read_pages(),
+        help="what changed in the text of these pages was read against its source; write their hashes alone",
+    )
     given = parser.parse_args(arguments)
+    if given.confirm:
+        confirmed.confirm(ROOT, given.confirm, MARKED)
+        return 0
     stored = stored_runs(STORE, load_catalogue())
     if given.packs:
         runs = runs_of(STORE, stored)
@@ -257,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in wrong:
             print(line, file=sys.stderr)
         if wrong:
-            print("write them anew: python scripts/tables.py", file=sys.stderr)
+            print("what scripts write, they write anew: python scripts/tables.py", file=sys.stderr)
         return int(bool(wrong))
     for page, text in pages(stored).items():
         (ROOT / page).write_text(text, encoding="utf-8")

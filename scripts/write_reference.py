@@ -113,12 +113,12 @@ def definitions(path: str) -> Mapping[str, tuple[Named, str]]:
     return found
 
 
-def root_functions() -> Iterator[tuple[ast.FunctionDef, str]]:
-    """Yield the functions of ``import lw2g``, from the modules that its table names."""
+def root_names() -> Iterator[tuple[Definition, str]]:
+    """Yield the functions and errors of ``import lw2g``, from the modules that its table names."""
     homes: dict[str, str] = assigned("lw2g/__init__.py", "_HOMES")
     for name, module in homes.items():
         node, said = definitions(file_of(module))[name]
-        assert isinstance(node, ast.FunctionDef)
+        assert isinstance(node, Definition)
         yield node, said
 
 
@@ -225,7 +225,7 @@ def returned() -> Mapping[str, tuple[Named, str]]:
 def parts_of_programs() -> Mapping[str, Mapping[str, tuple[Named, str]]]:
     """Return what programs call and get, by section."""
     return {
-        "From Python": {node.name: (node, said) for node, said in root_functions()},
+        "From Python": {node.name: (node, said) for node, said in root_names()},
         "What these functions return": returned(),
         "scikit-learn": estimators(),
     }

@@ -85,7 +85,7 @@ SINGLE = {
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | frozen answer | less `lda` | training, less frozen |"
+    yield "| | `lda` | frozen answer | frozen minus `lda` | training minus frozen |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for name in names_of("report"):
         if name in known:

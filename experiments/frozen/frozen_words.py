@@ -111,6 +111,7 @@ def told(stored: Any) -> dict[str, str]:
     }
     fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
+    fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
     orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]

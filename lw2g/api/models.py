@@ -122,7 +122,7 @@ def predict(
     out: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, list[dict[str, Any]]]:
-    """Classify ``images``, files or folders, with the run or model in the directory ``run``.
+    """Classify ``images``, files or folders, with a run or a model.
 
     ``hf://OWNER/NAME`` is a model on the hub.
 

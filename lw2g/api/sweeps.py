@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.tabular import SweepResult
 from lw2g.config.directory import RUNS
+from lw2g.config.resolve import resolve
 from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import dump_resolved
 from lw2g.errors import ConfigError, counted, nearest
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 _SEED = "run.seed"
+_ORDER_SEED = "benchmark.order_seed"
 Watch = Callable[["Sequence[Status]"], None]
 
 
@@ -176,7 +178,10 @@ class Plan:
         seeds = {cell.settings.get(_SEED) for cell in self.cells}
         orders: dict[Any, set[str]] = defaultdict(set)
         for cell in self.cells:
-            order = [cell.settings.get(key) for key in drawn]
+            config = resolve(self._catalogue, file=without_missing_files(cell).tables()).config
+            # of options that say nothing of it a seed is taken to draw an order
+            draws_order = getattr(config.benchmark.config, "draws_order", True)
+            order = [cell.settings.get(key) for key in drawn if draws_order or key != _ORDER_SEED]
             orders[cell.settings.get("benchmark.name")].add(json.dumps(order))
         most = max(map(len, orders.values()))
         return (

@@ -11,7 +11,7 @@ import click
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
 from lw2g.api.recorded import head_taken, is_finished, next_method, over_runs
-from lw2g.cli.signals import telling_of_exits
+from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note
 
@@ -74,6 +74,9 @@ def tell_if_finished(run: Path, further: str = "") -> None:
 
 def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], RunRecord]) -> None:
     """Run one experiment under a progress display, and tell what it has reached and what comes next."""
+    command = click.get_current_context(silent=True)
+    if command is not None:
+        command.meta[RUN_OF_COMMAND] = directory  # what an error says goes on
     load_engine()  # seconds of imports, before the display counts any
     tell([_under_progress(action, directory)], directory, catalogue)
 

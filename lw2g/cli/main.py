@@ -21,13 +21,14 @@ from click.shell_completion import CompletionItem
 import lw2g.cli.bash_words  # noqa: F401  # a shell that asks finds it
 from lw2g import __version__
 from lw2g.cli.own_commands import OWN_COMMANDS
-from lw2g.cli.signals import unwinding
+from lw2g.cli.signals import RUN_OF_COMMAND, unwinding
 from lw2g.cli.signature import documented
 from lw2g.errors import (
     ComponentError,
     Interrupted,
     Lw2gError,
     PluginError,
+    as_word,
     is_out_of_memory,
     nearest,
     printable,
@@ -47,7 +48,15 @@ _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
 _ELSEWHERE = {"classify": "predict", "infer": "predict", "evaluate": "test", "train": "run", "fit": "start"}
 """What other programs call commands."""
-_GOES_ON = " (`lw2g resume` continues a run that had begun)"
+
+
+def _goes_on(ctx: click.Context) -> str:
+    """Return which command continues the run of a command that failed; empty where none had begun."""
+    run = ctx.meta.get(RUN_OF_COMMAND)
+    if run is None:  # a command of several runs, or one that failed before it named its own
+        return " (`lw2g resume` continues a run that had begun)"
+    # a run that has begun has its configuration
+    return f" (go on with: lw2g resume {as_word(run)})" if (run / "config.toml").is_file() else ""
 
 
 class UserError(click.ClickException):
@@ -107,14 +116,14 @@ class Commands(click.Group):
             if isinstance(error, ComponentError) and not with_traceback:
                 hint = "; --traceback shows how"
                 if ctx.invoked_subcommand in _RUNNING:
-                    hint += _GOES_ON
+                    hint += _goes_on(ctx)
             raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
             hint = ""
             if ctx.invoked_subcommand in _RUNNING:
-                hint = _GOES_ON
+                hint = _goes_on(ctx)
             raise UserError(_refused_by_system(error) + hint) from error
         except (MemoryError, RuntimeError) as error:
             # torch tells of exhausted memory by a RuntimeError, which may be anything else, too

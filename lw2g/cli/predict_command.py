@@ -81,9 +81,9 @@ def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, 
         name = str(answer["class"])
         # a per cent is a promise: of such answers about that share is right
         sure = percent(answer["probability"]) if is_calibrated else f"{answer['probability']:.3f}"
-        if rejected and rank == 0:
-            # among the known classes, of which it is none
-            name, sure = f"unknown (nearest: {name})", "-"
+        if rejected:
+            # a share among the known classes, of which it is none
+            name, sure = f"unknown (nearest: {name})" if rank == 0 else name, "-"
         yield (image, name, sure, *chosen)
         image = ""
         chosen = ("", "")

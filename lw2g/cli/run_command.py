@@ -23,6 +23,7 @@ from lw2g.cli.shared_options import (
     word_of_method,
 )
 from lw2g.cli.signature import Further, help_of, option_of, options_of
+from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.runtime.console import note
 
 __all__ = ["config", "run"]
@@ -59,6 +60,7 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     if values["file"] is None and "backbone.name" not in typed_options(values):
         experiment.require_drawings()
     execute.announce(experiment)
+    _tell_rule(experiment, values)
     if values["dry_run"]:
         num_runs = 1
         if values["seeds"] is not None:
@@ -75,6 +77,25 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
             from lw2g.cli.sweep_command import run_seeds
 
             run_seeds(experiment, directory, values["seeds"])
+
+
+def _tell_rule(experiment: Experiment, values: dict[str, Any]) -> None:
+    """Note that a published method is run under lw2g's rule, where nobody has named a policy.
+
+    Its name alone reads as what its authors did.
+    """
+    typed = typed_options(values)
+    baseline = experiment.catalogue.get("baseline", experiment.config.baseline.name)
+    is_named_alone = "baseline.name" in typed and "policy.name" not in typed and values["file"] is None
+    if not (is_named_alone and baseline.citation and experiment.catalogue.grows(baseline.name)):
+        return
+    whose = [f"policy {experiment.config.policy.name}"]
+    if experiment.config.constraints:
+        whose.append(f"constraints {', '.join(one.name for one in experiment.config.constraints)}")
+    note(
+        f"of lw2g, and no part of {baseline.name}: {', '.join(whose)}; the published rule: "
+        f"--policy {DEFAULT_FIXED_POLICY}"
+    )
 
 
 @click.command(cls=ExperimentCommand, help=help_of(Experiment.to_toml, _SAME_OPTIONS))

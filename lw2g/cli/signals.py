@@ -13,7 +13,10 @@ from typing import Any
 
 from lw2g.errors import as_word
 
-__all__ = ["saying_what_is_left", "telling_of_exits", "unwinding"]
+__all__ = ["RUN_OF_COMMAND", "saying_what_is_left", "telling_of_exits", "unwinding"]
+
+RUN_OF_COMMAND = "lw2g.run"
+"""Where the context of a command keeps the directory of the run that it does."""
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 

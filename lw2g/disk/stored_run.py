@@ -117,8 +117,8 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
         checkpoint = store.of_task(task)
     except DataError as error:
         ways = [error.remedy] if error.remedy else []
-        if not _is_finished(directory):
-            ways.append(f"go on: lw2g resume {as_word(directory)}")
+        if command := _command_for(files, store, is_damaged=error.__cause__ is not None):
+            ways.append(f"go on: lw2g {command} {as_word(directory)}")
         raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
@@ -226,10 +226,16 @@ def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:
             )
 
 
-def _is_finished(directory: Path) -> bool:
-    """Whether a run has learned its whole stream; of one that has no record nothing says so."""
+def _command_for(files: RunDirectory, store: CheckpointStore, *, is_damaged: bool) -> str:
+    """Return the command by which a run goes on; empty where it is whole and has learned its stream."""
     try:
-        record = read_record(directory)
+        record = read_record(files.path)
     except DataError:
-        return False
-    return len(record["accuracy_matrix"]) == record.get("tasks")
+        return "resume"
+    learned = len(record["accuracy_matrix"])
+    # a task whose checkpoint is damaged or gone is learned anew
+    if is_damaged or len(store.finished) < learned:
+        return "resume"
+    if learned == record.get("tasks"):
+        return ""
+    return "continue" if learned == files.read_goal() else "resume"

@@ -8,14 +8,36 @@ it before it saves anything.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+import attrs
 import torch
 from torch import Tensor
 
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, as_word
 from lw2g.interfaces.phase import TrainingPhase
 
-__all__ = ["LossWatch"]
+__all__ = ["Diverged", "LossWatch"]
+
+
+class Diverged(ConfigError):
+    """A loss or a parameter is not finite."""
+
+    def of_run(self, baseline: Any, config: Path) -> ConfigError:
+        """Return the error with what to do about it in one run.
+
+        Args:
+            baseline: The options of its baseline, of which those that help are named.
+            config: The file of its configuration.
+        """
+        names = {field.name for field in attrs.fields(type(baseline))}
+        has_rate = "lr" in names
+        remedy = "lower baseline.lr" if has_rate else "lower the method's learning rate"
+        if "clip_norm" in names:
+            remedy += " or clip with baseline.clip_norm"
+        example = " --set baseline.lr=..." if has_rate else ""
+        return ConfigError(self.what, f"{remedy}, in a new run: lw2g run {as_word(config)}{example}")
 
 
 class LossWatch:
@@ -39,7 +61,7 @@ class LossWatch:
         """Check the losses of a step (from 0), by the component that gave them.
 
         Raises:
-            ConfigError: On the CPU, if one is not finite.
+            Diverged: On the CPU, if one is not finite.
         """
         self._names = tuple(losses)
         values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
@@ -54,7 +76,7 @@ class LossWatch:
         """Report the first bad loss; wait for the device.
 
         Raises:
-            ConfigError: There was one.
+            Diverged: There was one.
         """
         first = int(self._first)
         if first >= 0:
@@ -67,7 +89,7 @@ class LossWatch:
         """Report parameters that are not finite although every loss was; wait for the device.
 
         Raises:
-            ConfigError: There are some.
+            Diverged: There are some.
         """
         self.require_sound()
         sound = [torch.isfinite(parameter).all() for parameter in self._phase.trained]
@@ -75,8 +97,4 @@ class LossWatch:
             self._refuse(f"parameters are not finite after {self._where}, although every loss was")
 
     def _refuse(self, what: str) -> None:
-        raise ConfigError(
-            f"training diverged: {what}",
-            "lower baseline.lr or clip with baseline.clip_norm, in a new run: lw2g run RUN/config.toml "
-            "--set baseline.lr=... --out NEW",
-        )
+        raise Diverged(f"training diverged: {what}", "lower the learning rate, in a new run")

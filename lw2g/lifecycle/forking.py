@@ -117,7 +117,7 @@ def fork(
     with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
         session = open_session(resolved.config, catalogue, later, moved=moved)
         resolved = attrs.evolve(resolved, config=session.parts.config)
-        with _shapes_kept(changed):
+        with _data_kept(changed), _shapes_kept(changed):
             restore(session, taken_over)
         ledger = Ledger.restored(taken_over.ledger)
         if any(change["option"] == "run.precision" for change in changed):
@@ -221,6 +221,24 @@ def _require_free_to_change(changed: Sequence[Mapping[str, Any]]) -> None:
             f"a fork cannot change {kept}: what was learned until then rests on it",
             "leave it as it is, or start a new run",
         )
+
+
+@contextmanager
+def _data_kept(changed: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Name the changed options of the benchmark where they are why it is another one.
+
+    Raises:
+        ConfigError: They are.
+    """
+    try:
+        yield
+    except DataError as error:
+        options = _named(changed, "benchmark.")
+        if not options or not error.what.startswith("the benchmark"):
+            raise
+        raise ConfigError(
+            f"a fork cannot change {options}: with it {error.what}", "leave it as it is, or start a new run"
+        ) from error
 
 
 @contextmanager

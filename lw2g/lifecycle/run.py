@@ -25,6 +25,7 @@ from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, counts_directions
 from lw2g.interfaces.phase import Phase, TrainingPhase
 from lw2g.interfaces.tracker import RunEnded, RunStarted, TaskDecided, TaskEvaluated, Tracker
+from lw2g.learning.finite import Diverged
 from lw2g.learning.flops import count_flops
 from lw2g.learning.learner import Learner
 from lw2g.learning.session import Session
@@ -169,6 +170,9 @@ class Run(Observer):
                 self._store.wait()
                 record = self._record()
             self.reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
+        except Diverged as error:
+            options = self._session.parts.config.baseline.config
+            raise error.of_run(options, self._files.path / CONFIG) from error
         finally:
             self.reporter.close()
             self._store.wait()

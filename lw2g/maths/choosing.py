@@ -64,7 +64,7 @@ def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
             others.append(_figure(entry))
     words = f"head: {_figure(choice)}"
     if others:
-        words += f" ({', '.join(others)})"
+        words += f" (also tried: {', '.join(others)})"
     if choice["accuracy"] is None:
         words += ": the smallest, as there are too few images to compare them"
     else:

@@ -27,9 +27,9 @@ class Home:
     source: str
     folder: Path
     open: Callable[..., Any]
-    learn: Callable[..., Any]
-    unlearn: Callable[..., Any]
-    test: Callable[..., Any]
+    learn: Callable[..., tuple[Any, dict[str, Any]]]
+    unlearn: Callable[..., tuple[Any, dict[str, Any]]]
+    test: Callable[..., dict[str, Any]]
 
 
 def opened_again(

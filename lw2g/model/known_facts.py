@@ -25,7 +25,9 @@ def facts_of(model: Any, known: Sequence[str]) -> dict[str, str]:
     head = getattr(config.baseline.config, "head", None)
     method = config.baseline.name if head is None else f"{config.baseline.name} with head {head}"
     names = ", ".join([*known[:_SHOWN], *(["..."] if len(known) > _SHOWN else [])])
-    learned = f"{counted(model.task, 'task')} in {counted(len(model.sets), 'set')}"
+    learned = counted(model.task, "task")
+    if model.retrieval is not None:  # without, nothing is chosen among sets
+        learned += f" in {counted(len(model.sets), 'set')}"
     return {
         "method": method,
         "backbone": f"{config.backbone.name} at {model.backbone.image_size} pixels, on {model.device}",

@@ -127,41 +127,38 @@ class TrainedModel(nn.Module):
     ) -> tuple[TrainedModel, dict[str, Any]]:
         """Learn ``folder``/CLASS or ``(images, labels)``; return a new model in a new folder, and the report.
 
-        The arguments, and ``options``, are those of :func:`lw2g.learn`; this model stays as it is.
+        The arguments are those of :func:`lw2g.learn`; ``options`` are ``boxes``, ``margin``, ``min_side`` and
+        ``square``. This model stays as it is.
 
         Raises:
             DataError: The model cannot learn, or as :func:`lw2g.learn`.
         """
-        given = {"out": out, "test": test, "max_loss": max_loss, **options}
-        answer: tuple[TrainedModel, dict[str, Any]] = self._at_home().learn(folder, **given)
-        return answer
+        return self._at_home().learn(folder, out=out, test=test, max_loss=max_loss, **options)
 
     def unlearn(
-        self, name: str | None = None, *, out: str | Path | None = None, **options: Any
+        self, name: str | None = None, *, last: bool = False, out: str | Path | None = None, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
         """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 
-        The arguments, and ``options``, are those of :func:`lw2g.unlearn`; this model stays as it is.
+        The arguments are those of :func:`lw2g.unlearn`; this model stays as it is.
 
         Raises:
             DataError: There is no such class or step, or as :func:`lw2g.unlearn`.
         """
-        answer: tuple[TrainedModel, dict[str, Any]] = self._at_home().unlearn(name, out=out, **options)
-        return answer
+        return self._at_home().unlearn(name, last=last, out=out, **options)
 
     def test(
         self, folder: str | Path | Labelled, *, strangers: Any = None, reject: float = 0.05, **options: Any
     ) -> dict[str, Any]:
         """Classify ``folder``/CLASS or ``(images, labels)``, and count the right answers, of each class too.
 
-        The arguments, and ``options`` for boxes, are those of :func:`lw2g.test`, and so is what it returns.
+        The arguments are those of :func:`lw2g.test`, and so is what it returns; ``options`` are ``boxes``,
+        ``margin``, ``min_side`` and ``square``.
 
         Raises:
             DataError: As :func:`lw2g.test`.
         """
-        given = {"strangers": strangers, "reject": reject, **options}
-        scored: dict[str, Any] = self._at_home().test(self, folder, **given)
-        return scored
+        return self._at_home().test(self, folder, strangers=strangers, reject=reject, **options)
 
     def _at_home(self) -> Home:
         """Return where the model lies.
@@ -358,13 +355,13 @@ class TrainedModel(nn.Module):
         reject: float | None = None,
         *,
         partial: bool = False,
-        on_features: Callable[[Tensor], None] = lambda features: None,
+        on_features: Callable[[Tensor], None] | None = None,
     ) -> list[dict[str, Any]]:
         """Return what ``lw2g predict --json`` prints: one JSON-able entry per image.
 
         An entry has ``name`` (of the file or upload, else ``image 1`` and so on), ``path`` (None for what is
-        no file; for a row of a file of vectors its id), ``class``, ``class_index`` and ``probability`` of the
-        best class, ``top`` with the same three of the ``top_k`` best ones, and ``task`` and ``set``, from 0,
+        no file; of a row of a file of vectors its id), ``class``, ``class_index`` and ``probability`` (0 to
+        1) of the best class, ``top`` with these of the ``top_k`` best ones, and ``task`` and ``set``, from 0,
         that retrieval chose (None where the baseline makes no hard choice). Probabilities are at the
         :attr:`temperature` where ``calibrated`` says so: then about that share of such answers is right.
         Without one they are as sure as the logits.
@@ -393,7 +390,8 @@ class TrainedModel(nn.Module):
             examine_images(files)
         with torch.no_grad():
             answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
-        on_features(answers.features)
+        if on_features is not None:
+            on_features(answers.features)
         answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
         rows = entries_of(answers, answered, self.classes, min(top_k, len(self.known)))
         if threshold is not None:

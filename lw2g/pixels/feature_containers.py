@@ -32,6 +32,7 @@ from lw2g.pixels.stored_arrays import StoredArray, array_of, dtype_text, texts_o
 __all__ = [
     "JSON_FILE",
     "LAYOUT",
+    "SUFFIXES",
     "Readers",
     "array_of_file",
     "files_of",
@@ -47,7 +48,7 @@ Readers: TypeAlias = dict[str, Callable[[], Any]]
 JSON_FILE = "features.json"
 """The file of a folder that holds the JSON object."""
 LAYOUT = "docs/howto/features.md shows the layout"
-_SUFFIXES = ".npz, .safetensors, or a folder of .npy files"
+SUFFIXES = ".npz, .safetensors, or a folder of .npy files"
 _EXPANSION = 100
 """How many times its own bytes a compressed archive may unpack to: vectors shrink by a few times at most."""
 _SMALL = 1_000_000
@@ -76,7 +77,7 @@ def open_container(path: Path) -> Readers:
         DataError: There is no such file, it is of another kind, or it is damaged.
     """
     if not path.exists():
-        raise DataError(f"no stored features at {str(path)!r}", f"give {_SUFFIXES}; {LAYOUT}")
+        raise DataError(f"no stored features at {str(path)!r}", f"give {SUFFIXES}; {LAYOUT}")
     if path.is_dir():
         return _folder(path)
     match path.suffix:
@@ -92,7 +93,7 @@ def open_container(path: Path) -> Readers:
     remedies |= dict.fromkeys((".gz", ".tgz", ".tar", ".zip"), packed)
     raise DataError(
         f"{str(path)!r} is no file of stored features",
-        remedies.get(path.suffix, f"give {_SUFFIXES}; {LAYOUT}"),
+        remedies.get(path.suffix, f"give {SUFFIXES}; {LAYOUT}"),
     )
 
 
@@ -366,7 +367,7 @@ def _require_plain(path: Path) -> None:
         DataError: It is none.
     """
     if not path.is_file():
-        raise DataError(f"{str(path)!r} is no plain file", f"give {_SUFFIXES}; {LAYOUT}")
+        raise DataError(f"{str(path)!r} is no plain file", f"give {SUFFIXES}; {LAYOUT}")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from lw2g.ground.spelling import expanded
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.stream import TaskStream
 from lw2g.interfaces.vectors import VectorFacts, VectorSource
-from lw2g.pixels.feature_containers import array_of_file
+from lw2g.pixels.feature_containers import SUFFIXES, array_of_file
 from lw2g.pixels.feature_files import FeatureFile, NumberedIds, open_features
 from lw2g.pixels.feature_rows import Integers
 from lw2g.pixels.image_set import ImageSet
@@ -209,8 +209,16 @@ def read_vectors(path: Path, known: BackboneFingerprint) -> tuple[Sequence[str],
         DataError: It cannot be read, or holds other vectors.
     """
     if path.suffix == ".npy":
-        vectors = as_vectors(array_of_file(path), known.width)
+        array = array_of_file(path)
+        try:
+            vectors = as_vectors(array, known.width)
+        except DataError as error:
+            raise DataError(f"{str(path)!r}: {error.what}", error.remedy) from error
         return NumberedIds(path.name, len(vectors)), vectors
+    if path.is_file() and path.suffix not in (".npz", ".safetensors"):
+        raise DataError(
+            f"{str(path)!r} holds no vectors, and the model takes no images", f"give a .npy file, {SUFFIXES}"
+        )
     file = open_features(path, ("test",))
     require_made_by(file, known)
     rows = file.splits["test"]

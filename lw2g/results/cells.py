@@ -341,8 +341,8 @@ def _intervals(pairs: Collection[Draw], fewest: int) -> str:
     elif fewest < _FEW_PAIRS:
         few = f" ({fewest} pairs tell little of other seeds and orders)"
     return (
-        f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p "
-        "corrected for the number of rows (Holm); of others t over three pairs or more that are not alike"
+        f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three "
+        "pairs on) corrected for the number of rows (Holm); of others t over three pairs or more that differ"
     )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lw2g.disk.contents import prediction_name
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.recomputed import Columns, read_columns
+from lw2g.results.summaries import wilson
 
 __all__ = ["RightAnswers", "right_answers", "right_answers_of"]
 
@@ -35,6 +36,15 @@ class RightAnswers:
     def accuracy(self) -> float:
         """The final accuracy in per cent (FAA)."""
         return 100.0 * float(self.shares @ self.right)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of that accuracy over test images (Wilson).
+
+        Images that do not count alike tell as much as ``1 / sum(shares^2)`` that do (Kish, 1965).
+        """
+        low, high = wilson(min(self.accuracy, 100.0), 1.0 / float(self.shares @ self.shares))
+        return low, high
 
 
 def right_answers(

@@ -9,12 +9,14 @@ from typing import TypeVar
 
 import attrs
 
-__all__ = ["Difference", "MeanStd", "paired_difference", "summary"]
+__all__ = ["LEAST_PAIRS", "Difference", "MeanStd", "paired_difference", "summary", "wilson"]
 
 K = TypeVar("K", bound=Hashable)
 _LEVEL = 0.95
-_PAIRS = 3
-"""The smallest number of pairs that have an interval of t."""
+_NORMAL = 1.959964
+"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
+LEAST_PAIRS = 3
+"""The smallest number of pairs that have an interval of t, or a p value."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,10 +86,31 @@ def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float |
     if not gaps:
         return None
     mean = statistics.fmean(gaps)
-    if len(gaps) < _PAIRS or len(set(gaps)) == 1:
+    if len(gaps) < LEAST_PAIRS or len(set(gaps)) == 1:
         return Difference(mean=mean, n=len(gaps))
     from scipy.special import stdtrit  # here, so that reports without pairs start without scipy
 
     quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
     half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))
     return Difference(mean=mean, low=mean - half, high=mean + half, n=len(gaps))
+
+
+def wilson(accuracy: float, images: float) -> list[float]:
+    """Return the 95 % interval of an accuracy (Wilson, 1927), in percent.
+
+    With the share p of n images and z = 1.96 it is
+    ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
+
+    Args:
+        accuracy: Of the images, in percent.
+        images: How many there are; of images that do not count alike, as many as tell the same.
+
+    >>> [round(end, 1) for end in wilson(100.0, 20)]
+    [83.9, 100.0]
+    """
+    share = accuracy / 100
+    square = _NORMAL**2
+    middle = (share + square / (2 * images)) / (1 + square / images)
+    spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
+    half = _NORMAL / (1 + square / images) * spread
+    return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]

@@ -41,7 +41,7 @@ from lw2g.results.row_notes import different_constraints, different_orders, head
 from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.run_draws import Draw, draw_of, draws_in_words
 from lw2g.results.settled_precision import as_asked, settled_notes
-from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
+from lw2g.results.summaries import LEAST_PAIRS, Difference, MeanStd, paired_difference, summary
 
 __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
@@ -92,12 +92,24 @@ class Row:
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
-        The interval of FAA is over these and over test images, where the predictions are at hand.
+        The interval of FAA is over these and over test images, where the predictions are at hand, with a p
+        value from three pairs on. None where
+        one row is finished and the other is not: after fewer tasks accuracy is another quantity.
         """
+        if self.finished != other.finished:
+            return None
         found = None
         if column.name == "faa":
             found = over_orders_and_images(self._right_answers, other._right_answers)
+            if found is not None and found.n < LEAST_PAIRS:
+                # one or two pairs tell next to nothing of others: p would be of these images alone
+                found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column))
+
+    @property
+    def answers(self) -> RightAnswers | None:
+        """The answers of its only run; None of several runs, or where its predictions are not at hand."""
+        return next(iter(self._right_answers.values()), None) if len(self.runs) == 1 else None
 
     @cached_property
     def _right_answers(self) -> Mapping[Draw, RightAnswers]:

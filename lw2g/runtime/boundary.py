@@ -9,9 +9,11 @@ too.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
 
@@ -126,7 +128,8 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         # an error that could not travel comes as a WorkerError, which knows the name of its class
         error_class = error.kind if isinstance(error, WorkerError) else ""
         entries = _in_use(catalogue, config)
-        culprit = _blame(frames, entries)
+        uncalled = _uncalled(error, error_class, frames, entries)
+        culprit = _blame(frames, entries) if uncalled is None else uncalled[:2]
         refused = isinstance(error, OSError | MemoryError) and not _raised_by_strangers(frames, entries)
         if refused or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
             culprit = None  # what the system or the device refuses
@@ -134,8 +137,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
             raise
         entry, method = culprit
         component = entry.component
-        # the innermost line of its own code: what it calls may have raised the error
-        place = next(frame.place for frame in reversed(frames) if _owner(entries, frame) is entry)
+        place = _own_place(frames, entries, entry) if uncalled is None else uncalled[2]
         raise ComponentError(
             f"{entry.origin}: {component.kind} {component.name!r}, {method}: "
             f"{error_text(error, error_class)} ({place})"
@@ -185,6 +187,68 @@ def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Regi
         if not method.startswith("<"):  # a lambda or a comprehension has no name: the next frame may have one
             return culprit
     return culprit
+
+
+def _own_place(frames: Sequence[Frame], entries: Sequence[Registered], entry: Registered) -> str:
+    """Return the innermost line of a component's own code: what it calls may have raised the error.
+
+    Where lw2g's default of a method is all that ran, it is that one's line, with a path that tells whose.
+    """
+    owned = [frame for frame in reversed(frames) if _owner(entries, frame) is entry]
+    for frame in owned:
+        if not _is_core(frame.module):
+            return frame.place
+    folder = owned[0].module.rpartition(".")[0].replace(".", "/")
+    return f"{folder}/{owned[0].place}"
+
+
+def _is_core(module: str) -> bool:
+    return module.partition(".")[0] == "lw2g"
+
+
+_UNCALLED = re.compile(r"Can't instantiate abstract class (?P<abstract>\w+)|(?P<called>[\w.<>]+)\(\) ")
+"""How Python begins the message that a class lacks methods, or that a call does not fit a signature."""
+
+
+def _uncalled(
+    error: BaseException, error_class: str, frames: Sequence[Frame], entries: Sequence[Registered]
+) -> tuple[Registered, str, str] | None:
+    """Return the component whose method could not even be called, that method, and where it stands.
+
+    Python raises such an error in the frame of the caller, so that no frame is the component's.
+    """
+    if not (isinstance(error, TypeError) or error_class == "TypeError"):
+        return None
+    if not frames or not (_is_core(frames[-1].module) or _owner(entries, frames[-1]) is None):
+        return None
+    said = _UNCALLED.match(str(error))
+    if said is None:
+        return None
+    called = said["abstract"] or said["called"]
+    for entry in entries:
+        built = _built_by(entry)
+        if not callable(built) or _is_core(built.__module__):
+            continue
+        if called == built.__qualname__ or (said["abstract"] and called == built.__name__):
+            return entry, "build", _place_of(built)
+        for base in built.__mro__ if isinstance(built, type) else ():
+            owner, _, method = called.rpartition(".")
+            own = vars(base).get(method)
+            if owner == base.__qualname__ and own is not None and not _is_core(base.__module__):
+                return entry, "build" if method == "__init__" else method, _place_of(own)
+    return None
+
+
+def _place_of(target: Any) -> str:
+    """Return the file and the line where a class or function begins; the file alone if it has no source."""
+    target = inspect.unwrap(getattr(target, "__func__", target))
+    code = getattr(target, "__code__", None)
+    if code is not None:
+        return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    try:
+        return f"{Path(inspect.getfile(target)).name}:{inspect.getsourcelines(target)[1]}"
+    except (OSError, TypeError):
+        return str(target.__module__)
 
 
 def _built_by(entry: Registered) -> Any:

@@ -50,6 +50,7 @@ Settings = dict[str, Any]
 _PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
 _FORM = f"write options as SECTION.OPTION = VALUE, of the sections {', '.join(SECTIONS)}"
+_REPORT_FORM = "[report] has columns alone; rows are compared by lw2g report --against ROW"
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -244,7 +245,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
         axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
         rows=parsed,
         executor=dict(_table(table.get("executor", {}), "executor")),
-        columns=str(_table(table.get("report", {}), "report").get("columns", "")),
+        columns=_columns_of(_table(table.get("report", {}), "report")),
     )
     if "extends" not in table:
         return grid
@@ -258,13 +259,22 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     )
 
 
+def _columns_of(report: Mapping[str, Any]) -> str:
+    """Return the columns that ``[report]`` names, which has no other key; empty where it names none."""
+    for key in report:
+        if key != "columns":
+            hint = nearest(key, ["columns"])
+            raise ConfigError(f"report: no such key {key!r}{hint}", _REPORT_FORM)
+    return str(report.get("columns", ""))
+
+
 def _row(row: Mapping[str, Any], where: str) -> _Row:
     """Return a row of a grid, whose other keys are settings."""
     settings = dict(row)
     settings.pop("label", None)
     settings.pop("axes", None)
     return _Row(
-        settings=settings_of(settings, where),
+        settings=settings_of(settings, where, ("label", "axes")),
         axes=_axes(_table(row.get("axes", {}), f"{where}.axes"), f"{where}.axes"),
         label=str(row.get("label", "")),
     )
@@ -321,9 +331,16 @@ def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
     """Return the cells, each with the shortest label that distinguishes it."""
     counts = Counter(draft.words(whole=False) for draft in drafts)
     cells = []
+    places = []  # row, data and draws of each cell
     for draft in drafts:
         words = draft.words(whole=counts[draft.words(whole=False)] > 1)
         cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row(drawn)))
+        held = {key: draft.settings[key] for key in draft.settings if key in drawn or "benchmark." in key}
+        if draft.label and (cells[-1].row, held) in places:
+            tell_note_once(
+                f"two rows of the grid are called {draft.label!r}; a report leaves such a label out"
+            )
+        places.append((cells[-1].row, held))
     return cells
 
 
@@ -421,8 +438,10 @@ def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
     return axes
 
 
-def settings_of(table: Mapping[str, Any], where: str) -> Settings:
+def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()) -> Settings:
     """Return nested, dotted or short settings by dotted keys; ``constraints`` lists those in use.
+
+    An unknown key may have been meant for one of ``others``.
 
     Raises:
         ConfigError: A key is not one of a configuration.
@@ -430,7 +449,7 @@ def settings_of(table: Mapping[str, Any], where: str) -> Settings:
     settings: Settings = {}
     for key, value in table.items():
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
-            hint = nearest(key, (*SECTIONS, *SHORT))
+            hint = nearest(key, (*SECTIONS, *SHORT, *others))
             raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)
         if key == "constraints":
             settings[key] = _names(value, where)
@@ -478,11 +497,3 @@ def _table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: expected a table but got {shown(value)}")
     return value
-
-
-def listed(names: Sequence[str], longest: int = 3) -> str:
-    """Return the first few names and the number of the others, in one line."""
-    text = ", ".join(map(repr, names[:longest]))
-    if len(names) > longest:
-        text += f" and {len(names) - longest} more"
-    return text

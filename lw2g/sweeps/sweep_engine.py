@@ -17,7 +17,7 @@ from lw2g.errors import ConfigError, Lw2gError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import STOPS
 from lw2g.sweeps.executors import Executor, Future
-from lw2g.sweeps.grid import Cell, listed
+from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.job import BUSY, INTERRUPTED, Job
 from lw2g.sweeps.sweep_directory import Status, SweepDirectory
 
@@ -53,7 +53,7 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
 def _cells(labels: Sequence[str]) -> str:
     if len(labels) == 1:
         return f"the cell {labels[0]!r}"
-    return f"{len(labels)} cells: {listed(labels)}"
+    return f"{len(labels)} cells: {_listed(labels)}"
 
 
 def run_sweep(
@@ -235,3 +235,11 @@ def _last_words(job: Job, code: int) -> str:
     if len(reason) > _LONGEST_REASON:
         return f"{reason[:_LONGEST_REASON]}..."
     return reason
+
+
+def _listed(names: Sequence[str], longest: int = 3) -> str:
+    """Return the first few names and the number of the others, in one line."""
+    text = ", ".join(map(repr, names[:longest]))
+    if len(names) > longest:
+        text += f" and {len(names) - longest} more"
+    return text

@@ -48,7 +48,7 @@ def filtered(state: Mapping[str, Tensor], model: nn.Module, source: str) -> dict
     except Exception as error:  # whatever a filter stumbles over in a file of another kind
         raise DataError(
             f"weights file {source!r} cannot be converted ({first_line(error)})",
-            "name the architecture the file was made for",
+            "name the architecture that the file was made for with --backbone",
         ) from error
     return {name: value for name, value in converted.items() if isinstance(value, Tensor)}
 

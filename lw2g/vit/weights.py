@@ -209,7 +209,7 @@ def _load_npz(model: Any, path: Path) -> None:
     except Exception as error:  # given noise, numpy and timm may raise anything
         raise DataError(
             f"weights file {str(path)!r} does not fit the model ({first_line(error)})",
-            "name the architecture the file was made for",
+            "name the architecture that the file was made for with --backbone",
         ) from error
 
 
@@ -264,11 +264,11 @@ def _require_fit(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> N
     if unexpected:
         problems.append(f"unexpected {first_few(unexpected)}")
     if misshapen:
-        problems.append(f"of another shape {first_few(misshapen)}")
+        problems.append(f"another shape in {first_few(misshapen)}")
     if problems:
         raise DataError(
             f"weights file {str(path)!r} does not fit the model: {'; '.join(problems)}",
-            "name the architecture the file was made for",
+            "name the architecture that the file was made for with --backbone",
         )
 
 

@@ -37,7 +37,7 @@ from lw2g.plugin import (
     read_crops,
 )
 from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, ClassFiles, crops_by_class
-from lw2g_benchmarks.listed_images import FileSource, ImageFile, file_of
+from lw2g_benchmarks.listed_images import IMAGES_OF, FileSource, ImageFile, file_of
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
@@ -225,7 +225,7 @@ class FolderBenchmark:
                 ids += _ids(root, chosen)
                 labels += [label] * len(chosen)
                 of_domain += [number] * len(chosen)
-        source = FileSource(paths, ids)
+        source = FileSource(paths, ids, what=IMAGES_OF[split])
         numbers = np.array(labels, dtype=np.int64)
         if not domains:
             return LabelledImages(source=source, labels=numbers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from lw2g.plugin import (
 )
 
 __all__ = [
+    "IMAGES_OF",
     "READERS",
     "FileFacts",
     "FileSource",
@@ -39,6 +41,9 @@ __all__ = [
     "no_files",
     "tell_progress",
 ]
+
+IMAGES_OF = {"train": "training images", "test": "test images"}
+"""What the images of a split are called."""
 
 T = TypeVar("T")
 
@@ -74,7 +79,9 @@ class HashedSource(ImageSource, Protocol):
 class FileSource:
     """Images in files, or parts of such, decoded at every access."""
 
-    def __init__(self, paths: Sequence[ImageFile], ids: Sequence[str], *, upright: bool = True) -> None:
+    def __init__(
+        self, paths: Sequence[ImageFile], ids: Sequence[str], *, upright: bool = True, what: str = "images"
+    ) -> None:
         """Hold paths with one id each.
 
         Args:
@@ -82,12 +89,14 @@ class FileSource:
             ids: A stable name of each.
             upright: Whether images are turned as their EXIF orientation says. Authors of published results
                 did not turn them.
+            what: What they are, such as ``training images``, in the line that counts them.
         """
         if len(ids) != len(paths):
             raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
         self._paths = tuple(paths)
         self._ids = tuple(ids)
         self._upright = upright
+        self._what = what
         self._read: tuple[str, Contents, FileFacts] | None = None
         self._stamps: list[tuple[int, int]] = []  # bytes and time of each file, once they are read
 
@@ -164,7 +173,9 @@ class FileSource:
         # all files first: whoever has to mend a data set wants the whole list
         if bad:
             raise _refusal(bad, len(self._ids))
-        _say(f"{self._ids[0].rpartition('/')[0]} ...: {_summary(headers)}")
+        places = list(dict.fromkeys(name.partition("/")[0] for name in self._ids))
+        more = " ..." if len(places) > 1 else ""
+        _say(f"{self._what} of {places[0]}{more}: {_summary(headers)}")
         self._stamps = stamps
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()
@@ -202,9 +213,9 @@ def content_of(image: npt.NDArray[np.uint8]) -> bytes:
 
 def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
     """Return one error for all images that cannot be used, with the option that leaves them out."""
-    # names stand as an option takes them, so that the line can be copied
+    # in a shell's quotes, so that the line can be copied
     names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
-    option = f"benchmark.exclude=[{names}]"
+    option = f"--set {shlex.quote(f'benchmark.exclude=[{names}]')}"
     if len(bad) > _NAMED:
         option += f" and {len(bad) - _NAMED} more"
     first = next(iter(bad.values()))

@@ -97,6 +97,19 @@ class OrderOptions:
         False, "imbalance: draw which classes are rare, instead of the last of the order"
     )
 
+    @property
+    def draws_order(self) -> bool:
+        """Whether ``order_seed`` draws the order in which classes or tasks come."""
+        return self.stream in ("versatile", "repetition") or (
+            self.order != "natural" and not self.class_order
+        )
+
+    @property
+    def draws_images(self) -> bool:
+        """Whether ``order_seed`` draws images: few shots, a long tail, or a share of test images."""
+        share = getattr(self, "test_share", None)  # an option of some benchmarks
+        return self.shots is not None or self.imbalance > 1 or share is not None
+
 
 @attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
 class TransformOptions:

@@ -23,7 +23,7 @@ from lw2g.plugin import (
     default_root,
 )
 from lw2g_benchmarks.checks import deviations_of
-from lw2g_benchmarks.listed_images import FileSource
+from lw2g_benchmarks.listed_images import IMAGES_OF, FileSource
 from lw2g_benchmarks.listings import Item, Listing, from_folders, from_index, from_lists, from_seed
 from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered
@@ -98,7 +98,7 @@ class PublishedBenchmark:
             labels.append(item.label)
         return LabelledImages(
             # as authors of published results read them: not turned by EXIF
-            source=FileSource(paths, ids, upright=False),
+            source=FileSource(paths, ids, upright=False, what=IMAGES_OF[split]),
             labels=np.array(labels, dtype=np.int64),
             domain=self._domain_of(items),
         )

@@ -299,7 +299,8 @@ def _reference(table: Table, against: str | None) -> Row | None:
     if len(finished) < 2:
         return None
     if against is not None:
-        return table.reference(against)
+        named = table.reference(against)
+        return named if named is not None and named.finished else None
     return table.floor() or finished[0]
 
 

@@ -39,15 +39,19 @@ def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *
         return "No run has finished a task yet."
     if len(table.rows) == 1:
         return f"What share of the test images does {names[table.rows[0].label]} get right in the end?"
-    asked = (
-        f"What share of the test images does each of {len(table.rows)} configurations get right in the end"
-    )
+    # the answer is of finished runs, where there are some
+    compared = sum(row.finished for row in table.rows) or len(table.rows)
+    asked = f"What share of the test images does {_each_of(compared)} get right in the end"
     if reference is None:
         return f"{asked}?"
     of = ""
     if not named:
         of = ", the first row" if reference.trains else ", the best of those that train nothing"
     return f"{asked}, and how far is that from {names[reference.label]}{of}?"
+
+
+def _each_of(compared: int) -> str:
+    return "the finished configuration" if compared == 1 else f"each of {compared} configurations"
 
 
 def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> Answer:
@@ -74,7 +78,7 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     number = f"{ends[best.label]:.1f} %"
     over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
-    after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks)"
+    after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
         return Answer(number, f"{after}: {names[best.label]}{over}.")
     words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
@@ -94,6 +98,15 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
         ahead = ends[controls[0].label] - ends[best.label]
         words += f" The control {names[controls[0].label]} ends {ahead:.1f} points above it."
     return Answer(number, words)
+
+
+def _over_images(row: Row) -> str:
+    """Return the interval of a row's final accuracy over test images; empty for a mean of several runs."""
+    answers = row.answers
+    if answers is None:
+        return ""
+    low, high = answers.interval
+    return f"; 95 % interval {low:.1f} to {high:.1f}, of {counted(len(answers.images), 'test image')}"
 
 
 def _apart(row: Row, other: Row, whose: str) -> str:
@@ -133,7 +146,11 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
         if section in SECTIONS_ABOVE:
             told[SECTIONS_ABOVE[section]].append(f"{name} {value}")
     if runs:
-        told["Runs"] = [f"{counted(len(runs), 'run')}: {table.draws}", *told["Runs"]]
+        finished = sum(len(row.runs) for row in table.rows if row.finished)
+        counts = counted(finished or len(runs), "run")
+        if 0 < finished < len(runs):
+            counts += f" and {len(runs) - finished} unfinished"
+        told["Runs"] = [f"{counts}: {table.draws}", *told["Runs"]]
     order = ("Data", "Images", "Backbone", "Protocol", "Split", "Runs")
     return [(word, ", ".join(told[word])) for word in order if told[word]]
 

@@ -10,12 +10,13 @@ import torch
 
 from lw2g.errors import DataError
 from lw2g.interfaces.vectors import VectorFacts
+from lw2g.pixels.feature_containers import open_container
 from lw2g.pixels.feature_files import Split, is_feature_file, open_features
 from lw2g.pixels.image_vectors import require_made_by
 from lw2g.vit.backbone import BackboneFingerprint
 from lw2g_photos.class_folders import ClassImages
 
-__all__ = ["facts_of_file", "read_class_vectors"]
+__all__ = ["facts_of_file", "has_test_rows", "read_class_vectors"]
 
 
 def read_class_vectors(
@@ -58,6 +59,11 @@ def read_class_vectors(
             paths=tuple(first.values()), digests=tuple(first), copies=len(vectors) - len(first)
         )
     return found
+
+
+def has_test_rows(path: Path) -> bool:
+    """Return whether a path is a file of stored features that has rows for tests."""
+    return is_feature_file(path) and "test_x" in open_container(path)
 
 
 def facts_of_file(path: Path, digest: str) -> VectorFacts:

@@ -94,7 +94,7 @@ class Upload:
         Raises:
             DataError: No folder can have this name.
         """
-        name = composed(self.class_name)
+        name = composed(self.class_name.strip())
         if not _can_be_a_folder(name):
             raise DataError(f"no class can be called {shown(name)}", "rename its folder")
         return root / name

@@ -31,11 +31,13 @@ class LabelledImages:
         images: Paths of files, or pixels, uint8 ``[3, H, W]``.
         names: The class of each.
         order: All classes, as they are numbered.
+        unnamed: Whether a class is a number for which nothing has a name.
     """
 
     images: tuple[Path | Tensor, ...]
     names: tuple[str, ...]
     order: tuple[str, ...]
+    unnamed: bool = False
 
     @classmethod
     def of(cls, given: Any, argument: str) -> LabelledImages:
@@ -58,6 +60,7 @@ class LabelledImages:
             images=tuple(_image(image, place, argument) for place, image in enumerate(listed)),
             names=names,
             order=tuple(sorted(keys, key=keys.__getitem__)),
+            unnamed=any(isinstance(value, int) and not 0 <= value < len(classes) for value in values),
         )
 
     def by_class(self) -> dict[str, ClassImages]:
@@ -94,6 +97,18 @@ class LabelledImages:
             raise DataError(
                 "the model is on stored features and takes no images",
                 "give a file of such: lw2g data features",
+            )
+
+    def require_named_as(self, known: Sequence[str]) -> None:
+        """Refuse numbers beside names: number 1 is no class 1 of a model whose classes have names.
+
+        Raises:
+            DataError: Labels are numbers, and all classes that a model knows have names.
+        """
+        if self.unnamed and known and not any(name.isdecimal() for name in known):
+            raise DataError(
+                f"the labels are numbers, and the classes of the model have names, such as {known[0]!r}",
+                "give a name for each image; str(number) makes a new class of that name",
             )
 
     def sizes(self) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -187,7 +202,7 @@ def _name(value: int | str, classes: Sequence[str], argument: str) -> str:
     Raises:
         DataError: Nothing can be called so.
     """
-    name = str(classes[value] if isinstance(value, int) and 0 <= value < len(classes) else value)
+    name = str(classes[value] if isinstance(value, int) and 0 <= value < len(classes) else value).strip()
     if not name or not is_name(name):
         raise DataError(f"{argument}: no class can be called {shown(name)}", "rename it")
     return composed(name)

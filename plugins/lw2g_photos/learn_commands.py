@@ -49,8 +49,7 @@ _JSON = json_option("Print the report as JSON.")
 @settings_option(photographs.start, complete=False, cls=Further)
 @option_of(photographs.start, "test", metavar="FOLDER2")
 @box_options(photographs.start)
-@options_of(photographs.start, "device")
-@options_of(photographs.start, "weights", cls=Further)
+@options_of(photographs.start, "device", "weights")
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
@@ -74,8 +73,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 @option_of(photographs.learn, "test", metavar="FOLDER2")
 @box_options(photographs.start)
 @option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS", cls=Further)
-@options_of(photographs.learn, "device")
-@options_of(photographs.learn, "weights", cls=Further)
+@options_of(photographs.learn, "device", "weights")
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
@@ -113,7 +111,7 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     for words in report["remains"]:
         note(f"not taken back: {words}")
     if report["forgotten"]:
-        note(f"{model} stays as it is, and still knows it: remove that folder if nobody is to")
+        note(f"{model} stays as it is, and still knows it: to forget it there, too, remove that folder")
 
 
 def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.telling import Telling
 from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders, shared_files
-from lw2g_photos.class_vectors import read_class_vectors
+from lw2g_photos.class_vectors import has_test_rows, read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.step_checks import shared_rows
 
@@ -70,6 +70,7 @@ class Lesson:
             of the images is left out.
         learned: Features of images that the model has learned before.
         num_again: Images that were left out, as they are among these.
+        leaves_tests: Whether the file that is learned from has rows for tests, which are not read.
     """
 
     images: dict[str, ClassImages]
@@ -78,6 +79,7 @@ class Lesson:
     places: dict[str, str]
     learned: Sequence[Tensor] = ()
     num_again: int = 0
+    leaves_tests: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -102,9 +104,11 @@ class Lesson:
         return attrs.evolve(self, images=images, num_again=again)
 
     def warnings(self) -> Iterator[str]:
-        """Yield what is to be said of images that were learned before."""
+        """Yield what is to be said of images that are not learned."""
         if self.num_again:
             yield f"{counted(self.num_again, 'image')} learned before, and left out"
+        if self.leaves_tests:
+            yield "the file's test rows are not read: given as --test, too, it checks the result by them"
 
     def require_new_tested(self, rows: Rows) -> None:
         """Refuse images to check the result that are all learned: they would all be found.
@@ -163,7 +167,8 @@ def read_lesson(
     places = {"learned_from": _called(folder), "tested_on": _called(test)}
     images = _read_classes(folder, "train", manifest, catalogue, crops, decode=decode)
     if test is None:
-        return Lesson(images=images, tested=None, num_shared=0, places=places)
+        leaves_tests = isinstance(folder, Path) and has_test_rows(folder)
+        return Lesson(images=images, tested=None, num_shared=0, places=places, leaves_tests=leaves_tests)
     tested = _read_classes(test, "test", manifest, catalogue, decode=decode)
     num_shared = shared_files(images, tested)
     _require_known(tested, {*manifest.class_map.target_names, *images})
@@ -230,6 +235,7 @@ def _read_classes(
     takes_vectors = catalogue.get("backbone", manifest.backbone.name).fit_vectors is not None
     if isinstance(folder, LabelledImages):
         folder.require_images(takes_vectors=takes_vectors)
+        folder.require_named_as(manifest.class_map.target_names)
         return folder.by_class()
     if crops is not None:
         crops.require_images(takes_vectors=takes_vectors)

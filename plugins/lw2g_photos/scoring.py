@@ -21,11 +21,12 @@ from lw2g.pixels.crops import Crops
 from lw2g.pixels.image_files import Crop, fault_of
 from lw2g.pixels.pictures import ImageLike
 from lw2g.pixels.unusable_images import left_out
+from lw2g.results.summaries import wilson
 from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
-from lw2g_photos.step_checks import is_among, learned_rows, wilson
+from lw2g_photos.step_checks import is_among, learned_rows
 
 __all__ = ["score"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
+from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "recall",
     "shared_rows",
     "warnings_of",
-    "wilson",
 ]
 
 _TWIN = 0.1
@@ -42,8 +41,6 @@ _CELLS = 2**24
 """Products of rows that are held at a time."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
-_NORMAL = 1.959964
-"""Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 
 
 def recall(solved: Solved, manifest: Manifest, images: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
@@ -87,27 +84,6 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {"checked": 0, "accuracy": None, "interval": None}
     accuracy = right / total
     return {"checked": total, "accuracy": accuracy, "interval": wilson(accuracy, total)}
-
-
-def wilson(accuracy: float, images: int) -> list[float]:
-    """Return the 95 % interval of an accuracy (Wilson, 1927), in percent.
-
-    With the share p of n images and z = 1.96 it is
-    ``(p + z^2 / 2n -/+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)``.
-
-    Args:
-        accuracy: Of the images, in percent.
-        images: How many there are.
-
-    >>> [round(end, 1) for end in wilson(100.0, 20)]
-    [83.9, 100.0]
-    """
-    share = accuracy / 100
-    square = _NORMAL**2
-    middle = (share + square / (2 * images)) / (1 + square / images)
-    spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
-    half = _NORMAL / (1 + square / images) * spread
-    return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]
 
 
 def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Manifest) -> dict[str, Any]:
@@ -252,9 +228,29 @@ def warnings_of(
     after = before.union(images)
     if len(after) == 1:
         yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
+    yield from _of_names(images, before)
     forgotten = set(manifest.history.names) - before
     yield from _of_classes(report["classes"], images, forgotten)
     yield from _of_look_alikes(report)
+
+
+def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
+    """Yield which new classes are called as others are, but for capitals and spaces.
+
+    Args:
+        names: Of the classes of the step.
+        known: Of the classes before it.
+    """
+    spelled = {_spelling(name): name for name in known}
+    for name in names:
+        other = spelled.setdefault(_spelling(name), name)
+        if other != name and name not in known:
+            yield f"{name!r} is a new class beside {other!r}: did you mean {other!r}?"
+
+
+def _spelling(name: str) -> str:
+    """Return what is left of a name without capitals and marks between words."""
+    return "".join(letter for letter in name.casefold() if not (letter.isspace() or letter in "-_"))
 
 
 def _of_classes(

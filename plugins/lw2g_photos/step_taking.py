@@ -314,7 +314,7 @@ def _write_step(
         *words_of_kept_head(after.manifest),
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)
-    return {"out": str(out), **report, "warnings": warnings}
+    return {"out": str(out.absolute()), **report, "warnings": warnings}
 
 
 def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:

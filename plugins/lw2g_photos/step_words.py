@@ -15,6 +15,8 @@ __all__ = ["accuracy_words", "as_typed", "lowest_classes", "new_folder", "step_l
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
+_WIDE = 30
+"""Points between the ends of an interval from which on an accuracy tells little."""
 
 
 def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[str]:
@@ -36,7 +38,8 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     yield f"{model}: learned {counted(images, 'image')} of {' and '.join(kinds)} in {report['seconds']:.1f} s"
     if report["accuracy"] is not None:
         where = f"{counted(report['checked'], 'image')} not yet learned from"
-        yield f"accuracy: {accuracy_words(report['accuracy'], report['interval'], where)}"
+        said = accuracy_words(report["accuracy"], report["interval"], where)
+        yield f"accuracy: {said}{_of_few(report)}"
     lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
     if lowest:
         yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
@@ -51,6 +54,18 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
         yield f"loss of the old classes: {', '.join(losses) or 'not known for this head'}"
     if report["ece"] is not None:
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
+
+
+def _of_few(report: Mapping[str, Any]) -> str:
+    """Return that the checked images are too few to tell much, and what more of them say; else nothing."""
+    low, high = report["interval"]
+    if high - low <= _WIDE:
+        return ""
+    words = ": too few to tell much"
+    more, accuracy = report["left_out"], report["left_out_accuracy"]
+    if more > report["checked"] and accuracy is not None:
+        words += f"; of {more} that are learned, each left out in turn, {accuracy:.1f} %"
+    return words
 
 
 def accuracy_words(accuracy: float, interval: Sequence[float], where: str) -> str:

@@ -61,12 +61,17 @@ class TrainingGain:
     sure: int
 
     def __str__(self) -> str:
-        """Return it in words: ``-2.5 to +0.1 points on 5 streams like this, 2 of them beyond chance``."""
+        """Return it in words.
+
+        >>> str(TrainingGain(least=-2.5, most=0.1, streams=5, sure=2))
+        '-2.5 to +0.1 points in 5 experiments with images like these, 2 of them beyond chance'
+        """
         if self.streams == 1:
             sure = "beyond" if self.sure else "within"
-            return f"{self.most:+.1f} points on the one stream like this, {sure} chance"
-        told = f"{self.least:+.1f} to {self.most:+.1f} points on {self.streams} streams like this"
-        return f"{told}, {self.sure or 'none'} of them beyond chance"
+            return f"{self.most:+.1f} points in the one experiment with images like these, {sure} chance"
+        points = f"{self.least:+.1f} to {self.most:+.1f} points"
+        where = f"in {self.streams} experiments with images like these"
+        return f"{points} {where}, {self.sure or 'none'} of them beyond chance"
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 from torch import Tensor
 
+from lw2g.disk.checkpoint import part
 from lw2g.errors import ConfigError
 from lw2g.maths.few_rows import sharing_ranges
 from lw2g.model.exported import Saved, read_export
@@ -63,7 +64,7 @@ def learn(
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
     if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
         raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
-    saved = read_export(directory, whole=True)
+    saved = _read(directory, weights)
 
     def models(images: int) -> Sequence[Untaught]:
         """Return what the model is chosen among with so many images more; itself where nothing is chosen."""
@@ -96,7 +97,7 @@ def unlearn(
     weights: Path | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
-    saved = read_export(directory, whole=True)
+    saved = _read(directory, weights)
 
     def has_own_rows() -> bool:
         """Return whether the sums of a class can be left out; asked by need: it opens the backbone."""
@@ -118,7 +119,7 @@ def unlearn(
     if choice is None:
         remains += _choices_of(saved.manifest, less.manifest)
     report: dict[str, Any] = {
-        "out": str(place),
+        "out": str(place.absolute()),
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
         "remains": remains,
@@ -126,6 +127,15 @@ def unlearn(
     if choice is not None:
         report["choice"] = choice
     return model, report
+
+
+def _read(directory: Path, weights: Path | None) -> Saved:
+    """Return an exported model; weights that are given are from now on those that it records."""
+    saved = read_export(directory, whole=True)
+    if weights is None or part(saved.tensors, "backbone"):
+        return saved
+    backbone = attrs.evolve(saved.manifest.backbone, weights=str(weights.absolute()))
+    return attrs.evolve(saved, manifest=attrs.evolve(saved.manifest, backbone=backbone))
 
 
 def _all_of(

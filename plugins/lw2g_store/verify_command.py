@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from lw2g.api.tabular import Verification
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
+from lw2g.config.directory import RECORD
 from lw2g.errors import Lw2gError, counted
 from lw2g.runtime.console import console, printable, table
 from lw2g_store.stores import runs_to_verify
@@ -52,9 +54,18 @@ def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
         if broken:
             click.echo(f"{len(broken)} of {count} do not hold")
         else:
-            click.echo(f"everything holds ({count} checks)")
+            click.echo(_holding(result))
     if broken:
         ctx.exit(1)
+
+
+def _holding(found: Verification) -> str:
+    """Return that everything holds, and what a run that has just begun has not written yet."""
+    text = f"everything holds ({len(found.verdicts)} checks)"
+    for verdict in found.verdicts:
+        if verdict.what == RECORD and verdict.holds is None:
+            text += f"; unfinished: {verdict.what} is {verdict.text}"
+    return text
 
 
 def _all_hold(places: Sequence[Path], *, as_json: bool) -> bool:
@@ -64,7 +75,7 @@ def _all_hold(places: Sequence[Path], *, as_json: bool) -> bool:
         try:
             found = examine(place)
             holds, findings = found.holds, found.rows()
-            told = f"everything holds ({len(findings)} checks)"
+            told = _holding(found)
             if not holds:
                 first = found.broken[0]
                 told = f"{len(found.broken)} of {len(findings)} do not hold, first {first.what}: {first.text}"

@@ -197,6 +197,14 @@ def test_an_export_answers_for_vectors(file: Path, tmp_path: Path) -> None:
     assert [entry["class"] for entry in entries] == [entry["class"] for entry in model.predict(file)]
     with pytest.raises(DataError, match=r"expected vectors \[n, 8\] but got \[4, 5\]"):
         model.predict(np.ones((4, 5), dtype=np.float32))
+    np.save(tmp_path / "narrow.npy", rows[:, 1:])
+    with pytest.raises(DataError, match=r"narrow\.npy': expected vectors \[n, 8\] but got"):
+        model.predict(tmp_path / "narrow.npy")
+    (tmp_path / "x.png").touch()
+    with pytest.raises(
+        DataError, match=r"x\.png' holds no vectors, and .*; give a \.npy file, \.npz, .* folder of"
+    ):
+        model.predict(tmp_path / "x.png")
     with pytest.raises(DataError, match="no finite numbers"):
         model.predict(np.full((1, DIM), np.nan, dtype=np.float32))
 

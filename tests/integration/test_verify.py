@@ -217,6 +217,8 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
         "plugins.json": True,
         "checkpoints/task-000.step-000000.safetensors": True,
     }
+    told = "everything holds (5 checks); unfinished: record.json is not written yet: no task is finished\n"
+    assert invoke(tmp_path / "run").output == told
     flip(tmp_path / "run" / "config.toml")
     assert broken(tmp_path / "run") == {"config.toml"}
 

@@ -72,13 +72,15 @@ def test_every_promised_name_is_the_function_of_that_name():
 def test_help_lists_the_functions():
     """As ``help(lw2g)`` in Python prints them."""
     text = pydoc.plain(pydoc.render_doc(lw2g))
-    assert all(f"\n    {name}(" in text for name in lw2g._HOMES)
+    assert all(f"    {name}(" in text or f"class {name}(" in text for name in lw2g._HOMES)
 
 
 def test_a_name_that_is_none_is_told_as_python_does():
     """An AttributeError, so that ``hasattr`` works; ``from lw2g import`` makes it an ImportError."""
     with pytest.raises(AttributeError, match="module 'lw2g' has no attribute 'rnu'"):
         lw2g.rnu  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'predict'; a model has it: lw2g\.load\(MODEL\)\.predict"):
+        lw2g.predict  # noqa: B018
     assert not hasattr(lw2g, "__path_of__")
     with pytest.raises(ImportError, match="rnu"):
         exec("from lw2g import rnu")

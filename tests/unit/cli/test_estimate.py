@@ -53,6 +53,28 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
 
 
 @pytest.mark.parametrize(
+    ("baseline", "more", "told"),
+    [
+        (
+            "dual-prompt",
+            [],
+            "of dual-prompt: policy min, constraints orthogonal, cpk; the published rule: --policy",
+        ),
+        ("dual-prompt", ["--policy", "min"], ""),
+        ("l2p", [], ""),  # has no sets to decide on
+        ("simple-cil", [], ""),
+    ],
+)
+def test_a_published_method_under_our_rule_is_told(lw2g, monkeypatch, baseline, more, told):
+    """Where nobody names a policy a name alone is not what its authors did; else no line says so."""
+    monkeypatch.setattr("lw2g.cli.run_command.tell_cost", lambda *_, **__: None)
+    result = lw2g("run", "--baseline", baseline, "--benchmark", "digits", "--dry-run", *more)
+    assert result.exit_code == 0, result.output
+    assert ("no part of" in result.stderr) is bool(told)
+    assert told in result.stderr
+
+
+@pytest.mark.parametrize(
     ("tasks", "trained", "measured"),
     [
         (1, 1, "the first task"),

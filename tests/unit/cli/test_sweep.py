@@ -82,7 +82,9 @@ def test_a_dry_run_prints_cells_and_needs_alone(grid):
     assert all(text in printed for text in shown)
     with Path(grid).open("a") as file:  # a seed draws none, and has others as an axis beside it
         file.write('"benchmark.order_seed" = [1, 2, 3]\n')
-    assert "6 cells: 2 seeds of 3 class orders" in call(grid, "--dry-run")
+    seeded = ("--set", "benchmark.order=seeded")
+    assert "6 cells: 2 seeds of 3 class orders" in call(grid, "--dry-run", *seeded)
+    assert "6 cells: 2 seeds of one class order" in call(grid, "--dry-run")  # nothing draws the natural order
     assert [path.name for path in Path().iterdir()] == ["two.toml"]
 
 

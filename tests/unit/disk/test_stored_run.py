@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lw2g.disk.record import RunDirectory
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.disk.stored_run import open_after, open_newest, resolved_of
 from lw2g.errors import DataError
@@ -88,8 +89,10 @@ def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> 
         open_after(run, 7)  # the run is finished: nothing goes on
     record = unseal_json(run / "record.json")
     (run / "record.json").write_bytes(seal_json(record | {"tasks": record["tasks"] + 1}))
-    with pytest.raises(DataError, match=r"choose an earlier one, or go on: lw2g resume "):
-        open_after(run, 7)
+    for goal, command in (None, "resume"), (record["tasks"], "continue"):  # after a stop nothing is resumed
+        RunDirectory(run).write_goal(goal)
+        with pytest.raises(DataError, match=rf"choose an earlier one, or go on: lw2g {command} "):
+            open_after(run, 7)
 
 
 def test_a_continuation_that_never_began_is_refused_but_may_begin_again(run: Path) -> None:

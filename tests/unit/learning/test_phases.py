@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.interfaces.tracker import EpochEnded
-from lw2g.learning.finite import LossWatch
+from lw2g.learning.finite import Diverged, LossWatch
 from lw2g.learning.phases import (
     PhaseProgress,
     epoch_order,
@@ -313,6 +314,18 @@ def test_a_bad_loss_stops_in_its_step(session: Session, value: float, step: int,
         run(session, failing(weight, step, value), PhaseProgress(), after_step=save, after_epoch=save)
     assert len(saved) == step - 1
     assert torch.equal(weight, before[-1] if before else torch.ones(1))
+
+
+def test_what_helps_against_a_bad_loss_is_what_the_method_has(tmp_path: Path) -> None:
+    """Options of the baseline are named where it has them, and the run's own configuration."""
+    error = Diverged("training diverged: why")
+    both = attrs.make_class("Both", ["lr", "clip_norm"])(1.0, None)
+    config = tmp_path / "config.toml"
+    again = f"in a new run: lw2g run {config}"
+    told = f"lower baseline.lr or clip with baseline.clip_norm, {again} --set baseline.lr=..."
+    assert error.of_run(both, config).remedy == told
+    other = attrs.make_class("Other", ["speed"])(1.0)
+    assert error.of_run(other, config).remedy == f"lower the method's learning rate, {again}"
 
 
 def test_a_bad_loss_is_told_by_its_component(session: Session) -> None:

@@ -72,7 +72,7 @@ def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
     assert repr(model).splitlines() == [
         "TrainedModel: simple-cil with head lda; micro at 32 pixels, on cpu",
         "  2 classes: dark, light",
-        f"  1 task in 1 set, from {folder}",
+        f"  1 task, from {folder}",
     ]
     model._classes = tuple(f"class {number}" for number in range(12))
     assert repr(model).splitlines()[1].endswith("class 8, class 9, ...")

@@ -23,10 +23,11 @@ from lw2g.results.row_options import OptionColumns
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, answer_of, question_of, shown_of
+from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
+OF_ONE = "FAA, the mean over tasks; 95 % interval 39.1 to 86.2, of 12 test images"
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
 
 
@@ -121,7 +122,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert f"{asked}, and how far is that from hide-prompt x always, the first row?" in text
     head = text[: text.index("<h2")]
     (answer,) = re.findall(r'<p class="answer">(.*)</p>', head)
-    right = "<strong>66.7 %</strong> right after 3 tasks (FAA, the mean over tasks): "
+    right = f"<strong>66.7 %</strong> right after 3 tasks ({OF_ONE}): "
     assert answer.startswith(f"{right}hide-prompt x min, the best of 2")
     conditions = dict(re.findall(r"<dt>(.*)</dt><dd>(.*)</dd></div>\n", head))
     assert conditions == {
@@ -253,6 +254,17 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     gap = table.rows[1].difference(reference, COLUMNS["faa"])
     assert [str(line.cells[-1].content) for line in results.lines] == ["-1.0", "+15.7", "-"]
     assert gap is not None
+    # the accuracy after some tasks is not held against that after all of them, on either side
+    write_full_run("part", {"tasks": 5}, policy="one")
+    (begun,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
+    part = next(row for row in begun.rows if not row.finished)
+    assert begun.differences(begun.floor(), COLUMNS["faa"])[part.label] is None
+    assert page._reference(begun, part.label) is None
+    # and it is none of those that the question and the answer count
+    short = {row.label: row.label for row in begun.rows}
+    assert "each of 4 configurations" in question_of(begun, begun.floor(), short, named=False)
+    assert ", the best of 4 configurations." in answer_of(begun, begun.floor(), short).words
+    assert dict(conditions_above(begun, None))["Runs"].startswith("4 runs and 1 unfinished: seed 42, ")
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     asked = question_of(table, reference, names, named=False)
     assert asked.endswith(
@@ -269,14 +281,14 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     write_full_run("min", policy="min")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     names = {row.label: row.label for row in table.rows}
-    told = "right after 3 tasks (FAA, the mean over tasks): hide-prompt x min."
+    told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min."
     assert answer_of(table, None, names) == Answer("66.7 %", told)
     write_full_run("lda", {"metrics.faa": 50.0}, baseline="simple-cil", overrides={"baseline.head": "lda"})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
     names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     reference = table.floor()
     best = next(row for row in table.rows if row is not reference)
-    told = "right after 3 tasks (FAA, the mean over tasks): hide-prompt x min, the best of 2 configurations."
+    told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min, the best of 2 configurations."
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
         assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
@@ -303,6 +315,14 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
         f"Shown is each row's mean of 2 runs {drawn}; {band}",
     ]
+    # the same rows have an interval over their images, and a p value from three pairs on
+    of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    for name, policy in (("e", "min"), ("f", "always")):
+        write_full_run(name, policy=policy, overrides={"run.seed": 2})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    of_three = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    assert of_two.low is not None
+    assert (of_two.n, of_two.p, of_three.n, of_three.p) == (2, None, 3, 1.0)
 
 
 def test_what_is_mixed_is_told_by_what_differs():

@@ -114,7 +114,7 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ((IMAGES, [0, 1, np.nan]), "folder: label 2 is nan, and no class"),
         ((IMAGES, np.array([0.0, 1.0, 2.0])), "folder: label 0 is 0.0, and no class"),
         ((IMAGES, [True, False, True]), "folder: label 0 is True, and no class"),
-        ((IMAGES, ["a", "b", ""]), "folder: no class can be called ''; rename it"),
+        ((IMAGES, ["a", "b", " "]), "folder: no class can be called ''; rename it"),
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
         (([np.full((4, 4, 3), np.nan)], ["a"]), "folder: image 0: pixels of float64 from nan to nan have no"),
         (
@@ -149,7 +149,9 @@ def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, 
 
 
 def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> None:
-    """A class that the model does not know; photos without a backbone; boxes, which are of files."""
+    """A class that the model does not know; numbers for names; photos without a backbone; boxes."""
+    with pytest.raises(DataError, match=r"labels are numbers, and .* have names, such as 'blue'; give"):
+        model.learn(([IMAGES[0]], [1]))
     with pytest.raises(DataError, match=r"labels: the model knows no class 'reds' \(did you mean 'red'\?\)"):
         model.test(([IMAGES[0]], ["reds"]))
     with pytest.raises(ConfigError, match="image 0 has 64 x 40 pixels, and the embedded backbone knows"):
@@ -157,7 +159,8 @@ def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> N
     rows = {f"{split}_x": np.eye(4, dtype=np.float32) for split in ("train", "test")}
     labels = {f"{split}_y": np.array([0, 0, 1, 1]) for split in ("train", "test")}
     np.savez(tmp_path / "rows.npz", class_names=np.array(["a", "b"]), **rows, **labels)
-    on_rows, _ = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    on_rows, report = lw2g.start(tmp_path / "rows.npz", tmp_path / "rows", head="cosine", device="cpu")
+    assert any("test rows are not read: given as --test" in warning for warning in report["warnings"])
     for ask in (on_rows.learn, on_rows.test):
         with pytest.raises(
             DataError, match="the model is on stored features and takes no images; give a file"

@@ -123,7 +123,7 @@ def names(state: dict[str, Any]) -> list[str]:
 def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None:
     """The steps of a session are in one folder; undone, the sums have the bits of before."""
     assert ask(server, "/state")[1]["undo"] is False
-    status, state = ask(server, "/learn", pictures(NASTY))
+    status, state = ask(server, "/learn", pictures(f"{NASTY} "))
     assert status == 200
     assert names(state) == ["black", "grey", NASTY]
     assert [entry["images"] for entry in state["classes"]] == [6, 6, 6]

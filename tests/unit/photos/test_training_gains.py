@@ -20,9 +20,10 @@ def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     assert training_gain(9, 90, known) is None
     assert (
         str(training_gain(20, 95, known))
-        == "-1.0 to +0.5 points on 2 streams like this, none of them beyond chance"
+        == "-1.0 to +0.5 points in 2 experiments with images like these, none of them beyond chance"
     )
-    assert str(training_gain(20, 84, known)) == "+7.0 points on the one stream like this, beyond chance"
+    one = "+7.0 points in the one experiment with images like these, beyond chance"
+    assert str(training_gain(20, 84, known)) == one
 
 
 def test_the_file_holds_streams_near_and_far() -> None:

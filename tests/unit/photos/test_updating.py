@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -401,6 +402,24 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         assert (done.exit_code, told in done.stderr) == (2, True), done.stderr
 
 
+def test_weights_that_moved_are_named_once(glyphs: Path, tmp_path: Path) -> None:
+    """The next model records the file that was used, and an error says the one way to give it."""
+    old, new = tmp_path / "old.safetensors", tmp_path / "new.safetensors"
+    shutil.copy(files("lw2g_backbones").joinpath("micro.safetensors"), old)
+    words = ("--backbone", "micro", "--weights", old)
+    assert command("start", glyphs / "first", tmp_path / "model", *words).exit_code == 0
+    old.rename(new)
+    lost = command("learn", tmp_path / "model", glyphs / "cat")
+    assert re.search(r"no weights file .*old\.safetensors'; give .* --weights FILE\n$", lost.stderr)
+    assert command("learn", tmp_path / "model", glyphs / "cat", "--weights", new).exit_code == 0
+    assert command("unlearn", tmp_path / "model-2", "cat").exit_code == 0
+    assert command("predict", tmp_path / "model-3", glyphs / "test/ant").exit_code == 0
+    old.hardlink_to(new)
+    less = command("unlearn", tmp_path / "model-2", "--last", "--weights", old)
+    assert less.exit_code == 0
+    assert json.loads((tmp_path / "model-4/model.json").read_text())["backbone"]["weights"] == str(old)
+
+
 def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp_path: Path) -> None:
     """Whoever finds a model learns its classes, when it learned what, and by what it answers."""
     done = command("learn", models["first"], glyphs / "cat", "--out", tmp_path / "more")
@@ -690,18 +709,23 @@ def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_pat
 
 
 def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_path: Path) -> None:
-    """One image, 16 bits, copies: learned, with a word on what was not checked; other classes can go then."""
+    """One image, 16 bits, copies, a name in capitals: learned, with a word on each; classes can go then."""
     wide = np.arange(400, dtype=np.uint16).reshape(20, 20) * 100
     (tmp_path / "new/eel").mkdir(parents=True)
     Image.fromarray(wide).save(tmp_path / "new/eel/0.png")
     shutil.copy(tmp_path / "new/eel/0.png", tmp_path / "new/eel/1.png")
+    for number in range(5):
+        picture(tmp_path / f"new/Bee {number // 4}/{number}.png", number)
+    (tmp_path / "new/Bee 0").rename(tmp_path / "new/Be-e")
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "not checked, as fewer than 5 images spare none: eel" in done.stderr
+    assert "not checked, as fewer than 5 images spare none: Be-e, Bee 1, eel" in done.stderr
+    assert done.stderr.count("did you mean") == 1
+    assert "note: 'Be-e' is a new class beside 'bee': did you mean 'bee'?" in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
-    assert done.stdout == f"{tmp_path / 'less'}: 2 classes; gone: ant\n", done.output
+    assert done.stdout == f"{tmp_path / 'less'}: 4 classes; gone: ant\n", done.output
 
 
 def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
@@ -783,6 +807,11 @@ def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], g
     done = command("predict", models["dog"], images[0], "--reject", "0.001")
     assert done.exit_code == 2
     assert re.search(r"a rate of 0.001 needs 999 kept images, and the model has \d+; raise", done.stderr)
+    Image.fromarray(noise[0].permute(1, 2, 0).numpy()).save(glyphs / "noise.png")
+    words = ("predict", models["dog"], glyphs / "noise.png", "--top-k", "3", "--reject", "0.2")
+    told = command(*words).stdout
+    assert "unknown (nearest: " in told
+    assert "%" not in told  # a share of the known classes is none of what is no known class
     told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
     assert told[0].keys() >= {"score", "threshold", "rejected", "best"}
 
@@ -862,8 +891,9 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     if not page.exists():
         pytest.skip("needs the source tree")
     lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
+    assert "--backbone vit-tiny" in lines[0]  # whose weights are not here; the images are drawings
     for line in lines:
-        done = command(*shlex.split(line, comments=True)[1:])
+        done = command(*shlex.split(line.replace("vit-tiny", "micro"), comments=True)[1:])
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))

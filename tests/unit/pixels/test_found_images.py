@@ -84,7 +84,7 @@ def test_a_class_of_pictures_that_nobody_reads_says_so(tmp_path):
     touch(tmp_path, "ant/a.png", "bee/b.heic", "bee/c.heic")
     with pytest.raises(
         DataError,
-        match=r"first \['bee'\] \(.*2 \.heic; convert HEIC to JPEG or PNG, or for HEIC pip install ",
+        match=r"first 'bee' \(.*2 \.heic; convert HEIC to JPEG or PNG, or for HEIC pip install ",
     ):
         find_classes(tmp_path)
     with pytest.raises(DataError, match=r"'b\.heic' is of the format HEIC; convert HEIC"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, wilson
 
 COUNT = 400
 
@@ -38,6 +38,8 @@ def test_images_have_one_name_in_every_class_order():
         zip(turned.images, turned.right.tolist(), strict=True)
     )
     assert first.accuracy == turned.accuracy == 75.0
+    # shares of 1/4, 1/4 and 1/2 tell as much as 8/3 images that count alike
+    assert first.interval == pytest.approx(tuple(wilson(75.0, 8 / 3)))
 
 
 def test_images_of_two_domains_are_two():

@@ -14,6 +14,7 @@ from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, PluginError
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import (
     BenchmarkComponent,
     PolicyComponent,
@@ -25,7 +26,9 @@ from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.lifecycle.runner import resume, start
 from lw2g.model.saved import open_model
 from lw2g.registry.markers import hookimpl
+from lw2g.runtime import boundary
 from lw2g.runtime.boundary import guarded
+from lw2g.runtime.frames import Frame
 from lw2g.runtime.progress import Interrupted
 from lw2g_testing.tiny import TinyBenchmark, TinyBenchmarkConfig, tiny_catalogue
 
@@ -68,6 +71,10 @@ class BadRetrieval(RetrievalStrategy):
     def scores(self, query, seen, task_of_class):
         """Find all tasks alike, or not."""
         return ACTS.get("scores", lambda zeros: zeros)(query.new_zeros(len(query), len(seen)))
+
+
+class NoScores(RetrievalStrategy):
+    """A retrieval strategy that lacks its one method."""
 
 
 def make_policy(config):
@@ -128,7 +135,8 @@ class BadPlugin:
     @hookimpl
     def lw2g_retrievals(self):
         """Return the retrieval strategy."""
-        return [RetrievalComponent(name="bad-retrieval", config=NoOptions, build=BadRetrieval, summary="")]
+        component = RetrievalComponent(name="bad-retrieval", config=NoOptions, build=BadRetrieval, summary="")
+        return [component, attrs.evolve(component, name="no-scores", build=NoScores)]
 
     @hookimpl
     def lw2g_benchmarks(self):
@@ -240,6 +248,44 @@ def test_an_error_in_a_process_that_decodes_is_told_alike(acts, tmp_path, worker
     )
     with pytest.raises(ComponentError if "plugin" in told else DataError, match=told):
         start(resolved, catalogue, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("decide", "policy 'bad-policy', decide: TypeError: .* takes 1 positional argument but 3 were"),
+        (
+            "__init__",
+            "policy 'bad-policy', build: TypeError: .* takes 1 positional argument but 2 were given",
+        ),
+        (None, "retrieval 'no-scores', build: TypeError: Can't instantiate abstract class NoScores .*scores"),
+    ],
+    ids=["signature", "init", "abstract"],
+)
+def test_what_cannot_be_called_is_told_of_the_component(go, monkeypatch, method, told):
+    """Python raises in the caller then: a wrong signature or a missing method has no frame of its own."""
+
+    def takes_no_argument(self):
+        pass
+
+    if method is not None:
+        takes_no_argument.__qualname__ = f"BadPolicy.{method}"
+        monkeypatch.setattr(BadPolicy, method, takes_no_argument)
+    with pytest.raises(ComponentError, match=rf"^plugin 'BadPlugin': {told}.* \(test_boundary\.py:\d+\)$"):
+        go(**({"retrieval": "no-scores"} if method is None else {}))
+
+
+def test_a_line_of_lw2g_is_not_taken_for_the_plugins(go, monkeypatch):
+    """Where a default of lw2g fails on what a component returned, the component's last line is named."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "probe_loss", Baseline.probe_loss)
+    monkeypatch.setattr(SPromptPlusPlus, "logits", lambda self, features: features[:, :1])
+    with pytest.raises(ComponentError, match=r", step: IndexError: .* \(s_prompt\.py:\d+\)$"):
+        go()
+    entry = tiny_catalogue(BadPlugin()).find("policy", "bad-policy")
+    alone = Frame("lw2g.room.baseline", "step", frozenset({f"{__name__}.BadPolicy"}), "baseline.py:9")
+    assert boundary._own_place([alone], [entry], entry) == "lw2g/room/baseline.py:9"  # no line of its own
 
 
 def test_an_error_with_frames_of_its_own_is_told_like_any_other(go, acts):
@@ -499,6 +545,23 @@ def test_commands_end_with_one_and_show_the_traceback_where_asked(monkeypatch, t
     assert "policy 'x', decide: KeyError: 'y'" in done.stderr
     assert ("--traceback shows how (`lw2g resume` continues a run" in done.stderr) is (place == ["run"])
     assert done.stderr.count("error: ") == 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_error_names_the_run_that_can_go_on(monkeypatch, tmp_path, begun):
+    """With the command, where something of it was written; before that there is nothing to go on with."""
+    run = tmp_path / "run"
+
+    def fail(experiment, directory, *arguments):
+        if begun:
+            directory.mkdir(exist_ok=True)
+            (directory / "config.toml").touch()
+        execute.run_to_end(directory, None, raising(ComponentError("policy 'x', decide: KeyError: 'y'")))
+
+    monkeypatch.setattr(execute, "run_one", fail)
+    done = CliRunner().invoke(main, ["run", "--out", str(run)])
+    assert done.exit_code == 1
+    assert done.stderr.endswith(f"shows how (go on with: lw2g resume {run})\n" if begun else "shows how\n")
 
 
 def test_calls_of_two_threads_give_prints_back(catalogue, quick, capsys):

@@ -167,8 +167,11 @@ def test_a_grid_extends_another_one(tmp_path):
         cells(tmp_path, 'extends = "grid.toml"')
 
 
-def test_labels_say_more_where_they_must(tmp_path):
-    """Names alone, or all of a row's settings where names tell two cells not apart; labels replace names."""
+def test_labels_say_more_where_they_must(tmp_path, caplog):
+    """Names alone, or all of a row's settings where names tell two cells not apart; labels replace names.
+
+    A label that two rows have on the same data is noted; rows of two draws are one row of a report.
+    """
     text = """
     [[rows]]
     baseline = {name = "dual-prompt", epochs = 1}
@@ -184,6 +187,11 @@ def test_labels_say_more_where_they_must(tmp_path):
         "dual-prompt, epochs 2",
         "mine, digits, increment 2",
     ]
+    twice = "[base]\nbaseline = 'dual-prompt'\n[[rows]]\nlabel = 'mine'\n{}\n[[rows]]\nlabel = 'mine'\n{}"
+    cells(tmp_path, twice.format("seed = 0", "seed = 1"))
+    assert not caplog.messages
+    cells(tmp_path, twice.format("'baseline.epochs' = 1", "'baseline.epochs' = 2"))
+    assert "two rows of the grid are called 'mine'" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +205,10 @@ def test_labels_say_more_where_they_must(tmp_path):
         ("[rows]\nseed = 1", r"write two brackets"),
         ("[[rows]]\nbaselines = 'x'", r"rows 1: no such section 'baselines' \(did you mean 'baseline'\?\)"),
         ("[[rows]]\nconstraints = 3", "rows 1.constraints: expected names of constraints but got 3"),
+        ("[[rows]]\nlable = 'x'", r"rows 1: no such section 'lable' \(did you mean 'label'\?\)"),
         ("base = 3", "base: expected a table but got 3"),
+        ("[report]\ncolunms = 'faa'", r"report: no such key 'colunms' \(did you mean 'columns'\?\); "),
+        ("[report]\nagainst = 'x'", "'against'; .report. has columns alone; .* lw2g report --against ROW"),
     ],
 )
 def test_what_is_no_grid_is_refused(tmp_path, text, says):

@@ -73,8 +73,8 @@ def test_files_of_every_style_fill_a_model(make_vit, tmp_path, style):
     [
         (lambda s: s | {"masked.extra": torch.zeros(1)}, "unexpected 'masked.extra'"),
         (lambda s: {k: v for k, v in s.items() if k != "norm.bias"}, "missing 'norm.bias'"),
-        (lambda s: s | {"norm.bias": torch.zeros(7)}, "of another shape 'norm.bias'"),
-        (lambda s: s | {"pos_embed": torch.zeros(1, 12, 48)}, "of another shape 'pos_embed'"),
+        (lambda s: s | {"norm.bias": torch.zeros(7)}, "another shape in 'norm.bias'"),
+        (lambda s: s | {"pos_embed": torch.zeros(1, 12, 48)}, "another shape in 'pos_embed'"),
         (lambda s: _prefixed(s, "encoder."), r"missing .* and 51 more; unexpected .*'encoder.cls_token'"),
     ],
 )
