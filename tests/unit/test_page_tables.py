@@ -88,10 +88,10 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r"alone,\s+for\s+(\d\.\d) to",
+    "README.md": r"task,\s+for\s+(\d\.\d) to",
     "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
-    "docs/worth.md": r"`lda`\s+and\s+is\s+(\w+)\s+with\s+five",
+    "docs/worth.md": r"\(near\)\s+is\s+(\w+):",
     "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
