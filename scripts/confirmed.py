@@ -13,6 +13,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 LISTED = Path(__file__).with_name("confirmed.toml")
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_WITHIN_PROSE = re.compile(r"\n {0,3}(?=[^\s|])")
+"""A line break of a sentence; those of commands, tables and paragraphs are others."""
 _HEAD = (
     "# A hash of the text of each page outside the marks of scripts, as it was read against its sources.\n"
     "# Written by `python scripts/tables.py --confirm PAGE` after reading what changed.\n\n"
@@ -27,9 +30,11 @@ def listed() -> dict[str, str]:
 def hash_of(text: str, marked: re.Pattern[str]) -> str:
     """Return the hash of a page: all but what scripts write between marks, the marks themselves included.
 
-    Spaces and line breaks count as one space, so that a sentence may be wrapped anew.
+    A sentence may be wrapped anew; a line of commands or of a table may not.
     """
-    return hashlib.sha256(" ".join(emptied(text, marked).split()).encode()).hexdigest()[:16]
+    text = _FENCED.sub(lambda found: found[0].replace("\n", "\n    "), emptied(text, marked))
+    unwrapped = _WITHIN_PROSE.sub(" ", text)
+    return hashlib.sha256(re.sub(" +", " ", unwrapped).encode()).hexdigest()[:16]
 
 
 def emptied(text: str, marked: re.Pattern[str]) -> str:

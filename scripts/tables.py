@@ -80,6 +80,11 @@ def read_pages() -> list[str]:
     return sorted({*PAGES, *prose.pages()} - {LEADERBOARD})
 
 
+def confirmed_files() -> list[str]:
+    """Return what somebody has read: the pages, and the sentences that scripts fill."""
+    return [*read_pages(), FACTS.relative_to(ROOT).as_posix()]
+
+
 def streams_tables() -> list[str]:
     """Return the names of the tables whose rows are methods on streams."""
     return [name for name, table in facts().items() if table["form"] == "matrix"]
@@ -232,7 +237,7 @@ def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
     """Yield what is wrong: packs that do not hold, rows without packs, pages that differ from the packs."""
     yield from stored.left_out
     yield from without_packs(root)
-    yield from confirmed.faults(root, read_pages(), MARKED)
+    yield from confirmed.faults(root, confirmed_files(), MARKED)
     for page, text in pages(stored, root).items():
         before = (root / page).read_text(encoding="utf-8")
         for at, (old, new) in enumerate(zip(before.splitlines(), text.splitlines(), strict=False), start=1):
@@ -264,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--confirm",
         metavar="PAGE",
         nargs="+",
-        choices=read_pages(),
+        choices=confirmed_files(),
         help="what changed in the text of these pages was read against its source; write their hashes alone",
     )
     given = parser.parse_args(arguments)

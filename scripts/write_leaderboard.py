@@ -60,8 +60,9 @@ CAUTION = {
     "report": """\
 Choices were made on other streams, but these are not quite free of them ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
-every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second` and
-`cifar-whole`.""",
+every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
+`cifar-whole` and a part of `turns`. On the first four streams the frozen answer was not run task by task:
+[what `start` has there](frozen.md#how-good-it-is).""",
     "development": "Choices were made on these streams.",
 }
 SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."

@@ -68,9 +68,10 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
         for head, by in (("lda", "lda"), ("lda-12", "ridge-12"))
     }
     yield (
-        "- For the distance speaks: [with each quarter of the classes unknown in "
-        f"turn](frozen_tables.md#how-sure-it-is) it refuses more on {more['lda']} of {len(own)} streams than "
-        f"`lda`, on {more['lda-12']} than `ridge` on 12 layers."
+        "- For the distance speaks, in order 0 and exploratory: [with each quarter of the classes unknown in "
+        f"turn](frozen_tables.md#how-sure-it-is) that of `lda` refuses more than its probability "
+        f"on {more['lda']} of {len(own)} streams, that of `lda` on 12 layers more than that of `ridge` "
+        f"on {more['lda-12']}."
     )
 
 

@@ -101,7 +101,7 @@ def _print_short(results: Recorded) -> None:
     alarming = [str(entry["task"] + 1) for entry in motions if entry["alarming"]]
     if alarming:
         lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
-    if _errs_between_tasks(record["metrics"]):
+    if _errs_between_tasks(record):
         lines.append("all errors are between tasks")
     if by_rank := rank_line(results):
         lines.append(by_rank)
@@ -194,17 +194,20 @@ def _findings(record: Record) -> Iterator[Any]:
     if noted:
         whose = "uncalibrated probabilities" if noted["temperature"] is None else "probabilities"
         yield f"calibration error of {whose}: {number(noted['ece'], 1)} % (ECE, {noted['bins']} bins)"
-    if _errs_between_tasks(record["metrics"]):
+    if _errs_between_tasks(record):
         yield (
             "all errors are between tasks: no test image is taken for another class of its own task, so the "
             "features tell the classes apart and scores of different tasks do not compare"
         )
 
 
-def _errs_between_tasks(metrics: Mapping[str, float | None]) -> bool:
-    """Whether there are errors, and every wrong class is one of another task."""
+def _errs_between_tasks(record: Mapping[str, Any]) -> bool:
+    """Whether there are errors, and every wrong class is one of another task though tasks have several."""
+    metrics: Mapping[str, float | None] = record["metrics"]
     right, in_task = metrics.get("faa"), metrics.get("task_accuracy")
     if right is None or in_task is None or right >= 100:
+        return False
+    if all(len(classes) == 1 for classes in record["task_classes"]):
         return False
     # both are means over the same tasks: they are equal where the right task gives the right class
     return abs(right - in_task) < _ROUNDING

@@ -65,11 +65,10 @@ class Lesson:
     Attributes:
         images: Of each class.
         tested: Those that check the result; None where a fifth of the images is left out for that.
-        num_shared: Files that are in both.
+        num_shared: Images that are in both, or check the result and were learned before.
         places: Where both come from, as ``learned_from`` and ``tested_on``; the latter is empty where a fifth
             of the images is left out.
-        learned: Features of images that the model has learned before.
-        num_again: Images that were left out, as they are among these.
+        num_again: Images that were left out, as the model has learned them before.
         leaves_tests: Whether the file that is learned from has rows for tests, which are not read.
     """
 
@@ -77,7 +76,6 @@ class Lesson:
     tested: dict[str, ClassImages] | None
     num_shared: int
     places: dict[str, str]
-    learned: Sequence[Tensor] = ()
     num_again: int = 0
     leaves_tests: bool = False
 
@@ -110,33 +108,35 @@ class Lesson:
         if self.leaves_tests:
             yield "the file's test rows are not read: given as --test, too, it checks the result by them"
 
-    def require_new_tested(self, rows: Rows) -> None:
-        """Refuse images to check the result that are all learned: they would all be found.
+    def compared(self, rows: Rows, learned: Sequence[Tensor]) -> Lesson:
+        """Return the lesson with how many images that check the result are learned, in this step or before.
+
+        By features, too: in another encoding the same image has other bytes.
+
+        Args:
+            rows: Of the lesson, by one model.
+            learned: What that model has learned before.
 
         Raises:
-            DataError: They are, in this step or before.
+            DataError: All of them are: they would all be found.
         """
         if rows.tested is None:
-            return
+            return self
+        num_shared = shared_rows([*rows.images.values(), *learned], rows.tested)
         count = sum(map(len, rows.tested.values()))
-        if self._num_learned(rows, rows.tested) == count:
+        if learned and num_shared == count:
             raise DataError(
                 f"test: all of its images ({count}) are among those that are learned, now or before",
                 "give others, or leave --test out: then a fifth is held out",
             )
+        return attrs.evolve(self, num_shared=max(self.num_shared, num_shared))
 
-    def _num_learned(self, rows: Rows, tested: Mapping[str, Tensor]) -> int:
-        """Return how many images that check the result are learned, in this step or before."""
-        return shared_rows([*rows.images.values(), *self.learned], tested)
-
-    def test_warnings(self, rows: Rows) -> Iterator[str]:
+    def test_warnings(self) -> Iterator[str]:
         """Yield what is to be said of the images that check the result."""
-        if self.tested is None or rows.tested is None:
+        if self.tested is None:
             return
-        # by features, too: in another encoding the same image has other bytes
-        num_shared = max(self.num_shared, self._num_learned(rows, rows.tested))
-        if num_shared:
-            yield f"test: shares {counted(num_shared, 'image')} with what is learned"
+        if self.num_shared:
+            yield f"test: shares {counted(self.num_shared, 'image')} with what is learned"
         for text in notes_of(self.tested):
             yield f"test: {text}"
 

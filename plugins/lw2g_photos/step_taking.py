@@ -221,12 +221,10 @@ def _without_known(lesson: Lesson, fed: list[_Fed]) -> tuple[Lesson, list[_Fed]]
     """Return a lesson and models without the images that were learned before; as :func:`_fed` says."""
     first = fed[0]
     if not first.before.saved.manifest.tasks:
-        return lesson, fed
+        return lesson.compared(first.rows, ()), fed
     known = learned_rows(first.before.saved, trained=solved_of(first.model.parts).trained)
     new = not_learned(first.rows.images, lesson.images, known)
-    if first.rows.tested is not None:
-        lesson = attrs.evolve(lesson, learned=[features for _, features in known])
-        lesson.require_new_tested(first.rows)
+    lesson = lesson.compared(first.rows, [features for _, features in known])
     if all(bool(is_new.all()) for is_new in new.values()):
         return lesson, fed
     lesson = lesson.among(new)
@@ -310,7 +308,7 @@ def _write_step(
     warnings = [
         *lesson.warnings(),
         *warnings_of(report, lesson.images, before.manifest),
-        *lesson.test_warnings(taught.rows),
+        *lesson.test_warnings(),
         *words_of_kept_head(after.manifest),
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)

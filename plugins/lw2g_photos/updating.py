@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,10 @@ def unlearn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Take a class or the last step back, as :func:`lw2g.unlearn` says, and write the result."""
     saved = _read(directory, weights)
+    if isinstance(name, Integral):  # as a program labels images
+        name = str(name)
+    if not isinstance(name, str | None):
+        raise ConfigError(f"{name!r} is no name of a class", "unlearn one class after the other")
 
     def has_own_rows() -> bool:
         """Return whether the sums of a class can be left out; asked by need: it opens the backbone."""

@@ -64,6 +64,7 @@ def root(tmp_path: Path, script) -> Path:
     tables = script("tables")
     for page in {
         *tables.PAGES,
+        *tables.confirmed_files(),
         *script("prose").pages(),
         "docs/leaderboard.svg",
         "docs/worth.svg",

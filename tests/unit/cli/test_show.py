@@ -254,8 +254,12 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
 )
 def test_show_says_when_all_errors_are_between_tasks(tmp_path, metrics, told):
     """Where each image with the right task has the right class, and some have neither."""
-    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"metrics": metrics}))
-    text = " ".join(invoke("show", tmp_path, "--all").stdout.split())
-    assert (
-        "all errors are between tasks: no test image is taken for another class of its own task" in text
-    ) == told
+    said = "all errors are between tasks: no test image is taken for another class of its own task"
+    several = {"metrics": metrics, "task_classes": [[0, 1], [2, 3]]}
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | several))
+    assert (said in " ".join(invoke("show", tmp_path, "--all").stdout.split())) == told
+    # tasks of one class have no other errors
+    (tmp_path / "record.json").write_bytes(
+        seal_json(RECORD | {"metrics": metrics, "task_classes": [[0], [1]]})
+    )
+    assert said not in " ".join(invoke("show", tmp_path, "--all").stdout.split())

@@ -128,6 +128,22 @@ def test_classes_in_steps_give_the_model_of_all_at_once(
         _require_that_of(whole, model, drawn)
 
 
+def test_images_that_check_a_step_are_compared_with_what_was_learned(
+    ones: tuple[Path, list[dict[str, Any]]], drawn: Path, tmp_path: Path
+) -> None:
+    """By features of one kind, whichever layers the head reads that is chosen then."""
+    (tmp_path / "test/ant").mkdir(parents=True)
+    shutil.copy(drawn / "ant/ant/0.png", tmp_path / "test/ant/learned.png")
+    with Image.open(drawn / "ant/ant/1.png") as image:
+        image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "test/ant/new.png")
+    report = lw2g.learn(
+        ones[0] / "3", drawn / "eel", out=tmp_path / "more", test=tmp_path / "test", device="cpu"
+    )[1]
+    assert report["choice"]["layers"] == 2
+    assert report["checked"] == 2
+    assert "test: shares 1 image with what is learned" in report["warnings"]
+
+
 @st.composite
 def _splits(draw: st.DrawFn) -> tuple[tuple[str, ...], ...]:
     names = draw(st.permutations(NAMES))

@@ -235,6 +235,10 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
         back.test(tmp_path / "new")
     with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
         grown.unlearn("gren")
+    with pytest.raises(DataError, match="no class is called '3'"):
+        grown.unlearn(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"\['red'\] is no name of a class; unlearn one class after"):
+        grown.unlearn(["red"])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="neither a class nor last; name a class, or give last=True for"):
         grown.unlearn()
     with pytest.raises(ConfigError, match=r"expected a folder but got a TrainedModel; .*: model.unlearn\("):
