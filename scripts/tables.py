@@ -40,6 +40,7 @@ from lw2g_store.stored import Stored, stored_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 FACTS = Path(__file__).with_name("tables.toml")
+SENTENCES = f"scripts/{FACTS.name}"
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
 GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
@@ -82,7 +83,7 @@ def read_pages() -> list[str]:
 
 def confirmed_files() -> list[str]:
     """Return what somebody has read: the pages, and the sentences that scripts fill."""
-    return [*read_pages(), FACTS.relative_to(ROOT).as_posix()]
+    return [*read_pages(), SENTENCES]
 
 
 def streams_tables() -> list[str]:
