@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,14 @@ pytestmark = [
     pytest.mark.skipif(not PAGE.exists(), reason="needs the source tree"),
     pytest.mark.skipif(os.name == "nt", reason="the page is written for a POSIX shell"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Let no test import the package of the page that another one has written."""
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_method"]:
+        del sys.modules[name]
 
 
 def blocks(language: str) -> list[str]:
