@@ -290,6 +290,7 @@ def classes_of(stream: str, order: int) -> Sequence[str]:
     Raises:
         ValueError: The order is not told.
     """
+    stream = _streams().get(stream, {}).get("orders_of", stream)
     orders = _all_classes().get(stream, ())
     if order >= len(orders):
         raise ValueError(f"{CLASSES.name} does not tell the classes of {stream}, order {order}; add them")

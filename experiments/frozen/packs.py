@@ -46,11 +46,11 @@ def told(stream: str, method: str, hardware: str = HARDWARE) -> dict[str, Any]:
     tuned = "rates and ranks: lw2g's presets for folders, from Caltech-101 and CIFAR-100 at 64 px"
     if method in UNTRAINED:
         tuned = UNTRAINED[method]
-    elif facts["role"] in ("development", "surface"):
-        tuned += "; a development stream"
-    elif stream == "cifar-whole":
+    elif "cifar-whole" in (stream, facts.get("orders_of")):
         tuned += "; slca-plus-plus was chosen on all of it, layers were looked at on it, "
         tuned += "and its first half chose method and head"
+    elif facts["role"] in ("development", "surface"):
+        tuned += "; a development stream"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
     return {"who": "lw2g", "licence": "CC0-1.0", "tuned_on": tuned, "runs": 1, "hardware": hardware}

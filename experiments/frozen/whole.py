@@ -6,7 +6,7 @@
 
 The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each with a file of features of its
 own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all
-of them: order 0 is the official one, orders 1 and 2 are drawn. ``ARCHIVES`` is that of
+of them, as those with fewer images of each class do: order 0 is the official one, orders 1 and 2 are drawn. ``ARCHIVES`` is that of
 ``experiments/carries/lay_out.py``. Trained rows need no features: with ``--layout-only`` none are computed.
 """
 
@@ -90,13 +90,15 @@ def lay_out(archives: Path, data: Path) -> None:
     with ProcessPoolExecutor() as pool:
         classes = unpack(archives, data / "images", pool)
         found = hash_of(classes, LIMITS, pool.map)
-    known = tomllib.loads(STREAMS.read_text())["stream"]["cifar-whole"]["sha256"]
-    if [found] != known:
+    known = tomllib.loads(STREAMS.read_text())["stream"]
+    if [found] != known["cifar-whole"]["sha256"]:
         raise SystemExit(
             f"the images have the hash {found}, not that of {STREAMS.name}; look at the archives"
         )
+    named = [name for name, facts in known.items() if "cifar-whole" in (name, facts.get("orders_of"))]
     for order, own in enumerate(orders(classes)):
-        _link(own, data / "cifar-whole" / str(order))
+        for name in named:
+            _link(own, data / name / str(order))
 
 
 def main() -> None:
