@@ -2,8 +2,8 @@
 
 A field is ``{METHOD/STREAM/WHAT}``, with the names of ``stream_tables``; METHOD may be a short one of
 experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`; where STREAM is ``report``, which stands for
-all report streams that have the method and stand apart from none, one of :data:`ACROSS`. ``{seconds/NAME/WHAT}``
-is what a command of seconds.toml took.
+all report streams that have the method and stand apart from none, one of :data:`ACROSS`.
+``{seconds/NAME/WHAT}`` is what a command of seconds.toml took.
 """
 
 from __future__ import annotations

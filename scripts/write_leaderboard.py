@@ -88,7 +88,6 @@ LEGEND = """
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- LoRA is of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
 - Runs stand here, by FAA; [the frozen answer's tables](frozen_tables.md) count all test images alike, on
   stored features: the same answers of `--recommended` and `lda` are up to {legend/rows/apart} points apart
   by that.
