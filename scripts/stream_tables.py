@@ -387,7 +387,8 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
     return frozenset(zip(run.answers.images, run.answers.right.tolist(), strict=True))
 
 
-def _seconds(line: Line) -> str:
+def seconds(line: Line) -> str:
+    """Return the seconds of the quickest order as the leaderboard shows them."""
     if line.method in FROZEN and line.method != FLOOR:
         return "shared"
     every = [run.seconds for run in line.runs if run.seconds is not None]
@@ -407,7 +408,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
     "less": ("less frozen `lda`", _difference),
-    "seconds": ("seconds", _seconds),
+    "seconds": ("seconds", seconds),
     "forwards": ("forwards", _forwards_shown),
     "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
 }
