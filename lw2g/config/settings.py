@@ -460,6 +460,7 @@ class Resolved:
             empty unless the preset is official.
         protocol_changes: The user's changes to the protocol's values, each ``{option, value, protocol}``.
         notes: Notes for the user, one sentence each.
+        names_backbone: Whether the user has named the backbone.
     """
 
     config: ExperimentConfig
@@ -468,3 +469,4 @@ class Resolved:
     preset_differences: list[dict[str, Any]] = attrs.field(factory=list)
     protocol_changes: list[dict[str, Any]] = attrs.field(factory=list)
     notes: tuple[str, ...] = ()
+    names_backbone: bool = attrs.field(default=False, eq=False)
