@@ -308,7 +308,8 @@ class RunConfig:
     compile: bool = option(
         False,
         "compile the ViT's blocks for the batch sizes of baseline, retrieval strategy and evaluation: faster "
-        "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU)",
+        "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU); "
+        "blocks with low-rank updates or adapters train uncompiled",
     )
     evaluate: int | Literal["every task", "last"] = option(
         "every task",
