@@ -181,8 +181,9 @@ class Run(Observer):
         if settled.asked == "auto":
             notes.insert(0, str(settled))
         if self._done == self._goal:  # nothing is learned, and what is to be known is how it could
+            way = f"lw2g continue {as_word(self._files.path)}"
             is_whole = self._goal == len(self._sizes)
-            notes = [f"new classes: lw2g continue {as_word(self._files.path)} --benchmark NAME"] * is_whole
+            notes = [f"nothing is left to learn; new classes: {way} --benchmark NAME"] if is_whole else []
         return RunStarted(
             name=self._files.path.name,
             config=to_mapping(parts.config),

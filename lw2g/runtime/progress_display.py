@@ -50,8 +50,7 @@ def milestone(event: Event, tasks: int) -> str | None:
     match event:
         case RunStarted():
             if event.done == event.goal:
-                said = f"{event.name}: {counted(event.done, 'task')} learned, nothing left to learn"
-                return "\n".join([said, *event.notes])
+                return "; ".join([f"{event.name}: {counted(event.done, 'task')} learned", *event.notes])
             verb = "going on with" if event.resumed else "running"
             after = f" after task {event.done}" if event.done else ""
             method = method_name(event.config, grows=event.grows)

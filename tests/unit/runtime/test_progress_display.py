@@ -145,4 +145,4 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     assert "going on with run-1 after task 2: " in console.file.getvalue()
     assert "task 3: reuses set #0" in console.file.getvalue()
     ended = RunStarted(name="run-1", config=CONFIG, resumed=True, done=4, goal=4, notes=("new classes: so",))
-    assert milestone(ended, 4) == "run-1: 4 tasks learned, nothing left to learn\nnew classes: so"
+    assert milestone(ended, 4) == "run-1: 4 tasks learned; new classes: so"
