@@ -40,9 +40,13 @@ def require_drawings(resolved: Resolved, catalogue: Catalogue, option: str = "--
     chosen = resolved.config.backbone.name
     if resolved.names_backbone or not catalogue.get("backbone", chosen).embedded:
         return
+    places = chain.from_iterable(places_of(resolved.config.benchmark).values())
+    folders = [place for place in places if place.is_dir()]
+    if not folders:  # what follows imports torch, and many a command has no use for it
+        return
     from lw2g.pixels.image_files import examine_image
 
-    for path in _some_images(chain.from_iterable(places_of(resolved.config.benchmark).values())):
+    for path in _some_images(folders):
         try:
             width, height = examine_image(path).size
         except DataError:  # it is reported where all are read
@@ -55,12 +59,11 @@ def require_drawings(resolved: Resolved, catalogue: Catalogue, option: str = "--
             )
 
 
-def _some_images(places: Iterable[Path]) -> Iterator[Path]:
+def _some_images(folders: Iterable[Path]) -> Iterator[Path]:
     """Yield a few images of each folder."""
     from lw2g.pixels.found_images import files_below, image_endings
 
     known = image_endings()
-    for place in places:
-        if place.is_dir():
-            images = (path for path in files_below(place) if path.suffix.lower() in known)
-            yield from islice(images, _LOOKED_AT)
+    for folder in folders:
+        images = (path for path in files_below(folder) if path.suffix.lower() in known)
+        yield from islice(images, _LOOKED_AT)
