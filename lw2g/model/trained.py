@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.spelling import composed_names
+from lw2g.ground.spelling import composed_names, expands_paths
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers
 from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
@@ -33,6 +33,17 @@ from lw2g.runtime.threads import suited_threads
 from lw2g.runtime.turn import Turn
 
 __all__ = ["TrainedModel"]
+
+FORGOTTEN = "(forgotten)"
+"""Names the column of a class that the model has forgotten."""
+_NOT_HERE = {
+    "export": "lw2g.export_onnx({folder!r}, FILE), or lw2g export on the command line",
+    "fit": "learn(FOLDER)",
+    "save": "it lies in {folder!r}: copy that folder",
+    "show": "print(model), or lw2g show on the command line",
+    "teach": "learn(FOLDER), or lw2g teach on the command line",
+}
+"""What a program may call a method, and what does it."""
 
 
 class TrainedModel(nn.Module):
@@ -69,6 +80,7 @@ class TrainedModel(nn.Module):
         batch_size: Images per forward, at most.
         fills_up: Whether smaller batches are filled up to it.
         home: Where it lies; None of one that was not opened from a folder.
+        forgotten: Names of the classes that it has forgotten.
         calibration: What tells unknown images, and the temperature of the logits
             (:mod:`lw2g.model.rejection`); empty of most models.
     """
@@ -91,6 +103,7 @@ class TrainedModel(nn.Module):
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
         self._classes = ClassMap.of(self._history).target_names
+        self.forgotten: tuple[str, ...] = ()
         self._numbers: Sequence[int] | None = None
         self.calibration: Mapping[str, Tensor] = {}
         self._moments: tuple[int, Gaussians | None] | None = None
@@ -113,8 +126,11 @@ class TrainedModel(nn.Module):
             names: The class of each number, forgotten ones too: their logits are minus infinity.
             numbers: The number of each class that the model knows.
         """
-        self._classes = composed_names(names)
-        self._numbers = None if len(names) == len(numbers) else tuple(numbers)
+        of_all = composed_names(names)
+        known = set(numbers)
+        self._classes = tuple(name if n in known else FORGOTTEN for n, name in enumerate(of_all))
+        self.forgotten = tuple(name for n, name in enumerate(of_all) if n not in known)
+        self._numbers = tuple(numbers) if self.forgotten else None
 
     def learn(
         self,
@@ -136,7 +152,12 @@ class TrainedModel(nn.Module):
         return self._at_home().learn(folder, out=out, test=test, max_loss=max_loss, **options)
 
     def unlearn(
-        self, name: str | None = None, *, last: bool = False, out: str | Path | None = None, **options: Any
+        self,
+        name: str | int | None = None,
+        *,
+        last: bool = False,
+        out: str | Path | None = None,
+        **options: Any,
     ) -> tuple[TrainedModel, dict[str, Any]]:
         """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 
@@ -172,7 +193,10 @@ class TrainedModel(nn.Module):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the seen classes: the columns of the logits."""
+        """Names of the columns of the logits, by ``class_index``: ``(forgotten)`` of unlearned classes.
+
+        Numbers are never given twice, so such a column stays, at minus infinity; :attr:`known` leaves it out.
+        """
         return self._classes
 
     def __repr__(self) -> str:
@@ -186,10 +210,25 @@ class TrainedModel(nn.Module):
 
     @property
     def known(self) -> Sequence[str]:
-        """Names of the classes that the model can name: forgotten ones have a column, and are not known."""
+        """Names of the classes that the model can name."""
         if self._numbers is None:
             return self._classes
         return [self._classes[number] for number in self._numbers]
+
+    def __getattr__(self, name: str) -> Any:
+        """Say of a method that a model might have what does it.
+
+        Raises:
+            AttributeError: There is no such attribute.
+        """
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name not in _NOT_HERE:
+                raise
+            folder = "MODEL" if self.home is None else str(self.home.folder)
+            remedy = _NOT_HERE[name].format(folder=folder)
+            raise AttributeError(f"a model has no {name!r}; {remedy}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a model as the place where it lies: another process opens it from there.
@@ -348,6 +387,7 @@ class TrainedModel(nn.Module):
         with predictor.autocast():
             return torch.cat([rows, batch.query], dim=1)
 
+    @expands_paths
     def predict(
         self,
         images: ImageLike | Iterable[ImageLike],
@@ -400,6 +440,7 @@ class TrainedModel(nn.Module):
             rows.insert(number, without_answer(asked[number], error))
         return rows
 
+    @expands_paths
     def threshold(self, reject: float) -> float:
         """Return the score below which an image is unknown.
 
@@ -422,7 +463,7 @@ class TrainedModel(nn.Module):
         known = self.calibration.get("known")
         if known is None or len(self.known) == 1:
             why = self.parts.unsolved
-            raise no_scores(why, not why and self._gaussians() is not None, num_classes=len(self.known))
+            raise no_scores(why, None if why else self._gaussians(), num_classes=len(self.known))
         return known
 
     def _gaussians(self) -> Gaussians | None:
