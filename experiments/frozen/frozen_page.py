@@ -48,7 +48,7 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "recommended", "strangers"),
-    WORTH: ("same_classes", "same_words", "adds", "adds_every", "adds_words"),
+    WORTH: ("worth_short", "same_classes", "same_words", "adds", "adds_every", "adds_words"),
     TABLES: (
         "answers",
         "whole",
@@ -281,6 +281,11 @@ def whole(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the rows on all of CIFAR-100, and what became of what was expected."""
     yield from frozen_whole.table(known, runs)
     yield from frozen_whole.lines(known, runs)
+
+
+def worth_short(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the answer of the page on training in a few sentences."""
+    yield from textwrap.wrap(" ".join(frozen_words.worth(known, runs)), WIDTH, break_on_hyphens=False)
 
 
 def same_classes(known: Streams, runs: Trained) -> Iterator[str]:
