@@ -195,12 +195,41 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
         function("a")  # type: ignore[call-arg]
     wrong: tuple[tuple[tuple[Any, ...], str], ...] = (
         ((None, "b"), "one: expected a path but got None; give the path of a file or a folder$"),
-        (({"a": 1}, "b"), r"one: expected a path but got {'a': 1}; .*by their names: \*\*options"),
+        (({"a": 1}, "b"), r"one: expected a path but got {'a': 1}; .*; write what it holds"),
         (("a", "b", ["c"]), r"more: expected a path but got \['c'\]; give each as an argument of .*: \*more"),
     )
     for arguments, message in wrong:
         with pytest.raises(ConfigError, match=message):
             function(*arguments)
+    # an option has a name there, and what a grid holds has none
+    with pytest.raises(ConfigError, match=r"but got {'a': 1}; .*; options go by their names: \*\*options$"):
+        lw2g.run({"a": 1})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"grid: expected .*; write what it holds to a TOML file$"):
+        lw2g.sweep({"a": 1})  # type: ignore[arg-type]
+
+
+def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
+    """Numbers, texts and switches by their annotations; numpy's are such, and True is no number."""
+
+    @expands_paths
+    def function(count: int = 1, rate: float | None = None, name: str = "a", on: bool = True) -> Any:
+        return count, rate, name, on
+
+    taken = function(np.int64(2), np.float32(0.5), "b", np.bool_(False))  # type: ignore[arg-type]
+    assert taken == (2, 0.5, "b", False)
+    assert function(rate=3) == (1, 3, "a", True)
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"count": "3"}, "count: expected a whole number but got '3'; give a whole number, as in count=1$"),
+        ({"count": 2.5}, "count: expected a whole number but got 2.5"),
+        ({"count": True}, "count: expected a whole number but got True"),
+        ({"count": None}, "count: expected a whole number but got None"),
+        ({"rate": "a"}, "rate: expected a number but got 'a'; give a number, or leave it out$"),
+        ({"name": 0}, "name: expected a text but got 0; give a text, as in name='a'$"),
+        ({"on": "no"}, "on: expected True or False but got 'no'"),
+    )
+    for arguments, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            function(**arguments)
 
 
 @pytest.mark.slow
