@@ -105,10 +105,9 @@ IN_FULL = (224, "report")
 PICTURE = "docs/leaderboard.svg"
 OF_GLYPHS = """\
 Mean and sample standard deviation (sd) over n seeds. FFM: [forgetting](records.md#what-stands-in-the-record).
-*Passes*: forwards through a set per test image. *Statistics*: numbers kept beside the parameters.
 """
 GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
-SHOWN = [COLUMNS[name] for name in ("faa", "ffm", "passes", "parameters", "statistics")]
+SHOWN = [COLUMNS[name] for name in ("faa", "ffm")]
 
 
 def page(store: Path, stored: Stored) -> str:
@@ -144,9 +143,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
         name = f"{size}-{role}"
         if (size, role) == IN_FULL:
             yield from marked(name, markdown(by_accuracy(lines)))
-            yield from marked("legend", legend(lines))
-            yield SEEN
-            yield from marked("seen", shared(role))
+            yield from marked("legend", (*legend(lines), "", SEEN, *shared(role)))
         else:
             yield from marked(name, matrix(lines, list(dict.fromkeys(line.method for line in lines))))
 

@@ -7,13 +7,16 @@ import itertools
 import math
 import re
 import runpy
+import shutil
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = sorted(
@@ -197,3 +200,28 @@ def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
     concepts = for_the_site((ROOT / "docs" / "concepts.md").read_text(encoding="utf-8"))
     assert "```{image} pictures/set.svg\n:class: wide\n:alt: sets\n```\n\n" in concepts
     assert concepts.count("class: narrow") == concepts.count("class: wide") == 6
+
+
+@pytest.mark.slow  # a browser takes seconds
+def test_a_drawing_follows_the_switch_of_the_site(tmp_path: Path) -> None:
+    """In a browser: its scheme, whatever the system has; where it leaves it to the system, the system's."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("no chromium on the path (apt-get install chromium)")
+    rules = (ROOT / "docs" / "_static" / "outputs.css").read_text(encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "carries.svg", tmp_path)
+    page_file = tmp_path / "page.html"
+    seen = {}
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        for system, switch in itertools.product(("light", "dark"), ("light", "dark", "auto")):
+            page_file.write_text(f'<style>{rules}</style><body data-theme="{switch}"><img src="carries.svg">')
+            page = browser.new_page(color_scheme=system)
+            page.goto(page_file.as_uri())
+            taken = page.locator("img").screenshot()
+            seen[system, switch] = np.asarray(Image.open(BytesIO(taken)).convert("L"))[100, 20] < 128
+        browser.close()
+    assert seen == {
+        (system, switch): (system if switch == "auto" else switch) == "dark" for system, switch in seen
+    }
