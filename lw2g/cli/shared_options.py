@@ -28,7 +28,8 @@ from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
-from lw2g.errors import ConfigError, Lw2gError, shown
+from lw2g.config.directory import CONFIG
+from lw2g.errors import ConfigError, Lw2gError, as_word, shown
 from lw2g.ground.spelling import expanded
 
 if TYPE_CHECKING:
@@ -132,6 +133,12 @@ def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = No
     if file is not None and file.is_dir():
         # who tries a folder of images as they would with `lw2g start` reads how a run is told of it
         context = click.get_current_context()
+        if (file / CONFIG).is_file():
+            raise ConfigError(
+                f"{str(file)!r} is a run and no TOML file",
+                f"go on with it: lw2g resume {as_word(file)}, or run it anew: lw2g {context.info_name} "
+                f"{as_word(file / CONFIG)}",
+            )
         words = [word for word in context.meta[_WORDS] if expanded(word) != file]
         fitting = as_typed(for_folder(file, options))
         raise ConfigError(
