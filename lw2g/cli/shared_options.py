@@ -17,8 +17,7 @@ from lw2g.api.arguments import (
     METHODS,
     SHORT,
     RunConfig,
-    as_typed,
-    for_folder,
+    folder_as_file,
     offered_settings,
     parse_settings,
     with_short,
@@ -28,8 +27,7 @@ from lw2g.api.plugins import places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
-from lw2g.config.directory import CONFIG
-from lw2g.errors import ConfigError, Lw2gError, as_word, shown
+from lw2g.errors import ConfigError, Lw2gError, shown
 from lw2g.ground.spelling import expanded
 
 if TYPE_CHECKING:
@@ -131,20 +129,9 @@ def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = No
     file = values["file"]
     options = typed_options(values)
     if file is not None and file.is_dir():
-        # who tries a folder of images as they would with `lw2g start` reads how a run is told of it
         context = click.get_current_context()
-        if (file / CONFIG).is_file():
-            raise ConfigError(
-                f"{str(file)!r} is a run and no TOML file",
-                f"go on with it: lw2g resume {as_word(file)}, or run it anew: lw2g {context.info_name} "
-                f"{as_word(file / CONFIG)}",
-            )
         words = [word for word in context.meta[_WORDS] if expanded(word) != file]
-        fitting = as_typed(for_folder(file, options))
-        raise ConfigError(
-            f"{str(file)!r} is a folder and no TOML file",
-            f"of images: lw2g {context.info_name} {fitting} {shlex.join(words)}".strip(),
-        )
+        raise folder_as_file(file, options, f"lw2g {context.info_name}", shlex.join(words))
     return experiment_of(file, options, catalogue)
 
 
