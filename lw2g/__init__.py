@@ -29,7 +29,9 @@ else:
         from importlib import import_module
 
         if name not in _HOMES:
-            hint = "; a model has it: lw2g.load(MODEL).predict(IMAGES)" if name == "predict" else ""
+            hint = f"; {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            if not hint and not name.startswith("_"):
+                hint = import_module("lw2g.errors").nearest(name, __all__)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         if reason := import_module("lw2g.ground.platforms").why_not_here():
             raise ImportError(reason)
@@ -65,6 +67,13 @@ _HOMES = {
     "verify": "lw2g_store.stores",
 }
 """Function or error -> the module that has it."""
+_ELSEWHERE = {
+    "predict": "a model has it: lw2g.load(MODEL).predict(IMAGES)",
+    "save": "a model lies in the folder that start or learn was given, or in MODEL-2 and so on",
+    "show": "print(lw2g.load(MODEL)) in Python, lw2g show MODEL on the command line",
+    "teach": "lw2g.learn(MODEL, FOLDER) in Python, lw2g teach MODEL on the command line",
+}
+"""What is no function of the package, and what does it."""
 
 __all__ = [
     "ConfigError",

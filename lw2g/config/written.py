@@ -74,8 +74,18 @@ class Written:
             folder = folder_of(name)
             if folder is not None:
                 layer["backbone"] = {**_model_in(folder), **layer["backbone"], "name": TIMM_BACKBONE}
-            elif is_timm_name(name):
+            elif is_timm_name(name) and not self._is_misspelt(name):
                 layer["backbone"] = {"model": name, **layer["backbone"], "name": TIMM_BACKBONE}
+
+    def _is_misspelt(self, name: str) -> bool:
+        """Whether a name that timm does not have is like that of a backbone: the catalogue says which."""
+        known = [other for kind, other in self._catalogue.entries if kind == "backbone"]
+        if not name.isidentifier() or not nearest(name, known):
+            return False
+        import timm
+        from timm.models import get_deprecated_models
+
+        return not timm.is_model(name) and name not in get_deprecated_models()
 
     def constraints(self) -> list[str] | None:
         """Return the names of constraints: the explicit ones, else the file's; None where neither says."""

@@ -7,6 +7,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,6 +30,13 @@ _PATHS_ALONE = ("str | Path", "str | Path | None")
 """Annotations of parameters that take nothing but paths."""
 _IN_A_FILE = "write what it holds to a TOML file"
 """What is said of a mapping where options have no names of their own, as of a grid."""
+_PLAIN: Mapping[str, tuple[type, str]] = {
+    "bool": (bool, "True or False"),
+    "float": (Real, "a number"),
+    "int": (Integral, "a whole number"),
+    "str": (str, "a text"),
+}
+"""Annotations, without a None that is added, of parameters that take one plain value: its type and name."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -78,13 +86,15 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function take paths that begin with ``~``: in each parameter whose annotation names ``Path``.
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
-    Python never does. Where a parameter takes paths alone, anything else is refused (:class:`ConfigError`).
+    Python never does. Where a parameter takes paths, a number, a text or a switch alone, anything else is
+    refused (:class:`ConfigError`).
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
     kinds = [one.kind for one in signature.parameters.values()]
     options = "options go by their names: **options" if inspect.Parameter.VAR_KEYWORD in kinds else _IN_A_FILE
     alone = [name for name in names if signature.parameters[name].annotation in _PATHS_ALONE]
+    plain = [one for one in signature.parameters.values() if _kind_of(one) in _PLAIN]
 
     @wraps(function)
     def with_paths(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -95,6 +105,9 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
             _require_paths(name, signature.parameters[name], bound.arguments.get(name, ""), options)
+        for one in plain:
+            if one.name in bound.arguments:
+                _require_plain(one, bound.arguments[one.name])
         for name in names:
             if name in bound.arguments:
                 bound.arguments[name] = _expanded_in(bound.arguments[name])
@@ -119,6 +132,31 @@ def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: 
         elif isinstance(one, Mapping):
             remedy += f"; {mapped}"
         raise ConfigError(f"{name}: expected a path but got {shown(one)}", remedy)
+
+
+def _kind_of(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter without a None that is added."""
+    return str(parameter.annotation).removesuffix(" | None")
+
+
+def _require_plain(parameter: inspect.Parameter, given: Any) -> None:
+    """Refuse a value of another type where a function takes one number, text or switch.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    kind = _kind_of(parameter)
+    if given is None and kind != parameter.annotation:
+        return
+    type_, meant = _PLAIN[kind]
+    is_switch = type(given).__name__ in ("bool", "bool_")  # numpy's, too: True is a number to Python
+    if is_switch != (kind == "bool") or not (is_switch or isinstance(given, type_)):
+        remedy = f"give {meant}"
+        if parameter.default is None:
+            remedy += ", or leave it out"
+        elif parameter.default is not parameter.empty:
+            remedy += f", as in {parameter.name}={parameter.default!r}"
+        raise ConfigError(f"{parameter.name}: expected {meant} but got {shown(given)}", remedy)
 
 
 def _expanded_in(given: Any) -> Any:

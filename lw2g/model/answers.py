@@ -1,11 +1,18 @@
-"""The answers of a model for images."""
+"""The answers of a model for images, and the classes that their columns are of."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import attrs
 from torch import Tensor
 
-__all__ = ["Answers"]
+from lw2g.ground.spelling import composed_names
+
+__all__ = ["Answers", "Columns"]
+
+FORGOTTEN = "(forgotten)"
+"""Names the column of a class that a model has forgotten."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,3 +56,41 @@ class Answers:
         # ranked by logits: probabilities may be equal in float32 where these are not
         best = self.logits.topk(min(k, self.logits.shape[1]), dim=1).indices
         return self.probabilities.gather(1, best), best
+
+
+@attrs.frozen(kw_only=True)
+class Columns:
+    """What the columns of a model's logits are: numbers are never given twice, so forgotten classes have one.
+
+    Attributes:
+        names: The class of each number, forgotten ones too.
+        numbers: The number of each class that the model knows.
+    """
+
+    names: Sequence[str] = attrs.field(converter=composed_names)
+    numbers: Sequence[int]
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The classes that the model can name."""
+        return tuple(self.names[number] for number in self.numbers)
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """The others."""
+        known = set(self.numbers)
+        return tuple(name for number, name in enumerate(self.names) if number not in known)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The name of each column, ``(forgotten)`` of classes that were."""
+        known = set(self.numbers)
+        return tuple(name if n in known else FORGOTTEN for n, name in enumerate(self.names))
+
+    def of(self, logits: Tensor) -> Tensor:
+        """Return logits of the known classes by number, -inf where there is no class."""
+        if len(self.numbers) == len(self.names):
+            return logits
+        by_number = logits.new_full((len(logits), len(self.names)), float("-inf"))
+        by_number[:, list(self.numbers)] = logits
+        return by_number

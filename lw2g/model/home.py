@@ -8,7 +8,16 @@ from typing import Any
 
 import attrs
 
-__all__ = ["Home", "opened_again"]
+__all__ = ["Home", "opened_again", "refuse_elsewhere"]
+
+_ELSEWHERE = {
+    "export": "lw2g.export_onnx({folder!r}, FILE), or lw2g export on the command line",
+    "fit": "learn(FOLDER)",
+    "save": "it lies in {folder!r}: copy that folder",
+    "show": "print(model), or lw2g show on the command line",
+    "teach": "learn(FOLDER), or lw2g teach on the command line",
+}
+"""What a program may call a method, and what does it."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -39,3 +48,14 @@ def opened_again(
     model = opener(task=task, device=device, batch_size=batch_size)
     model.home = attrs.evolve(model.home, source=source)
     return model
+
+
+def refuse_elsewhere(name: str, home: Home | None) -> None:
+    """Refuse a method that a model does not have, where something else does it.
+
+    Raises:
+        AttributeError: It is such.
+    """
+    if name in _ELSEWHERE:
+        folder = "MODEL" if home is None else str(home.folder)
+        raise AttributeError(f"a model has no {name!r}; {_ELSEWHERE[name].format(folder=folder)}") from None

@@ -355,24 +355,27 @@ def expected_error(probability: Tensor, right: Tensor) -> float:
     return float(gaps.abs().sum() / len(bins))
 
 
-def no_scores(unsolved: str, has_covariance: bool, *, num_classes: int) -> ConfigError:
+def no_scores(unsolved: str, gaussians: Gaussians | None, *, num_classes: int) -> ConfigError:
     """Return the error of a model without images whose scores are known, or with scores that tell nothing.
 
     Args:
         unsolved: Why its head is in no closed form; empty where it is in one.
-        has_covariance: Whether its head keeps the covariance that scores need.
+        gaussians: What scores are computed from; None where its head keeps no covariance.
         num_classes: Classes that it knows: the Gaussian of a single one is that of all images.
     """
     reason = unsolved
     remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
-    if not reason and not has_covariance:
+    if not reason and gaussians is None:
         reason = "its head keeps no covariance"
     elif not reason and num_classes == 1:
         reason = "it knows one class"
         remedy = "teach it another: lw2g learn"
+    elif not reason and gaussians is not None and gaussians.counts.max() < 2:
+        reason = "it has learned 1 image of each class, and one is compared with others of its class"
+        remedy = "let it learn more: lw2g learn"
     elif not reason:
-        reason = "it keeps no images whose scores are known, or too few"
-        remedy = "let it learn more: lw2g learn (of a run: lw2g export RUN MODEL --learnable)"
+        reason = "it keeps features of 0 images"
+        remedy = "let it learn some: lw2g learn (of a run: lw2g export RUN MODEL --learnable)"
     return ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
 

@@ -42,8 +42,10 @@ def open_model(
     Raises:
         DataError: There is no such model, it is damaged, has not finished a task (or not this one), a
             component is not installed, or its backbone is another one or nowhere.
-        ConfigError: The device is not there, or tasks are counted from 0.
+        ConfigError: The device is not there, tasks are counted from 0, or a batch has no image.
     """
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch_size: expected at least 1 image but got {batch_size}", "such as 32")
     saved = saved_in(directory, task)
     return live_model(saved, catalogue, device=device, batch_size=batch_size, weights=weights)
 

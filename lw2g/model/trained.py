@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.spelling import composed_names
+from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.classes import ClassMap
-from lw2g.model.answers import Answers
+from lw2g.model.answers import Answers, Columns
 from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
-from lw2g.model.home import Home, opened_again
+from lw2g.model.home import Home, opened_again, refuse_elsewhere
 from lw2g.model.known_facts import facts_of, facts_table
 from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
@@ -69,6 +69,9 @@ class TrainedModel(nn.Module):
         batch_size: Images per forward, at most.
         fills_up: Whether smaller batches are filled up to it.
         home: Where it lies; None of one that was not opened from a folder.
+        classes: The columns of the logits, by ``class_index``; ``(forgotten)`` is a class that was unlearned.
+        known: Names of the classes that it can name.
+        forgotten: Names of those that it has forgotten.
         calibration: What tells unknown images, and the temperature of the logits
             (:mod:`lw2g.model.rejection`); empty of most models.
     """
@@ -90,8 +93,8 @@ class TrainedModel(nn.Module):
         self.sets = nn.ModuleList(parts.pool.sets)
         self.retrieval = parts.retrieval
         self._history = parts.infos[:task]
-        self._classes = ClassMap.of(self._history).target_names
-        self._numbers: Sequence[int] | None = None
+        names = ClassMap.of(self._history).target_names
+        self.number(names, range(len(names)))
         self.calibration: Mapping[str, Tensor] = {}
         self._moments: tuple[int, Gaussians | None] | None = None
         self.eval()
@@ -113,8 +116,11 @@ class TrainedModel(nn.Module):
             names: The class of each number, forgotten ones too: their logits are minus infinity.
             numbers: The number of each class that the model knows.
         """
-        self._classes = composed_names(names)
-        self._numbers = None if len(names) == len(numbers) else tuple(numbers)
+        columns = Columns(names=names, numbers=numbers)
+        self.classes = columns.shown
+        self.known: Sequence[str] = columns.known
+        self.forgotten = columns.forgotten
+        self._columns = columns
 
     def learn(
         self,
@@ -136,7 +142,7 @@ class TrainedModel(nn.Module):
         return self._at_home().learn(folder, out=out, test=test, max_loss=max_loss, **options)
 
     def unlearn(
-        self, name: str | None = None, *, last: bool = False, out: str | Path | None = None, **options: Any
+        self, name: Any = None, *, last: bool = False, out: str | Path | None = None, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
         """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 
@@ -170,11 +176,6 @@ class TrainedModel(nn.Module):
             raise DataError("this model lies in no folder", "open one: lw2g.load(MODEL)")
         return self.home
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the seen classes: the columns of the logits."""
-        return self._classes
-
     def __repr__(self) -> str:
         """Return in three lines what the model is, what it knows, and where it is from."""
         method, backbone, classes, learned = facts_of(self, self.known).values()
@@ -184,12 +185,13 @@ class TrainedModel(nn.Module):
         """Show a notebook the same."""
         return facts_table(facts_of(self, self.known))
 
-    @property
-    def known(self) -> Sequence[str]:
-        """Names of the classes that the model can name: forgotten ones have a column, and are not known."""
-        if self._numbers is None:
-            return self._classes
-        return [self._classes[number] for number in self._numbers]
+    def __getattr__(self, name: str) -> Any:
+        """Say of a method that a model might have what does it."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            refuse_elsewhere(name, self.__dict__.get("home"))
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a model as the place where it lies: another process opens it from there.
@@ -348,6 +350,7 @@ class TrainedModel(nn.Module):
         with predictor.autocast():
             return torch.cat([rows, batch.query], dim=1)
 
+    @expands_paths
     def predict(
         self,
         images: ImageLike | Iterable[ImageLike],
@@ -400,6 +403,7 @@ class TrainedModel(nn.Module):
             rows.insert(number, without_answer(asked[number], error))
         return rows
 
+    @expands_paths
     def threshold(self, reject: float) -> float:
         """Return the score below which an image is unknown.
 
@@ -422,7 +426,7 @@ class TrainedModel(nn.Module):
         known = self.calibration.get("known")
         if known is None or len(self.known) == 1:
             why = self.parts.unsolved
-            raise no_scores(why, not why and self._gaussians() is not None, num_classes=len(self.known))
+            raise no_scores(why, None if why else self._gaussians(), num_classes=len(self.known))
         return known
 
     def _gaussians(self) -> Gaussians | None:
@@ -479,10 +483,7 @@ class TrainedModel(nn.Module):
         return torch.stack(rows) if rows else torch.empty(0)
 
     def _answer(self, predictor: Predictor, images: Tensor, *, tasks: bool) -> Answers:
-        """Return the model's answers to transformed images, ``[B, 3, S, S]``, at most as many as a batch has.
-
-        Where the user numbers classes, logits have a column for each number, -inf where it has no class.
-        """
+        """Return the model's answers to images, transformed, ``[B, 3, S, S]``, a batch at most."""
         names = [str(row) for row in range(len(images))]
         if self.fills_up:
             # by copies of the first image: one size of a forward has one way to add up, and so its bits
@@ -490,9 +491,5 @@ class TrainedModel(nn.Module):
             images = torch.cat([images, copies])
         batch = unlabelled(images, self.backbone, self.retrieval)
         answers = predictor(batch, names, tasks=tasks)
-        logits = answers.logits.float()
-        if self._numbers is not None:
-            by_number = logits.new_full((len(logits), len(self._classes)), float("-inf"))
-            by_number[:, list(self._numbers)] = logits
-            logits = by_number
+        logits = self._columns.of(answers.logits.float())
         return attrs.evolve(answers, logits=logits, suits=None, by_set=None)

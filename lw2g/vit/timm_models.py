@@ -38,16 +38,17 @@ def check_name(timm_name: str, *, needs_tag: bool) -> bool:
         raise ConfigError(f"backbone {timm_name!r} is a name that timm gave up", f"use {renamed!r}")
     if not timm.is_model(architecture):
         hint = nearest(architecture, timm.list_models())
-        raise ConfigError(f"unknown backbone {timm_name!r}{hint}", "use a model name of timm")
+        remedy = "`lw2g plugins backbone` lists short names, and timm has others"
+        raise ConfigError(f"unknown backbone {timm_name!r}{hint}", remedy)
     tags = timm.list_pretrained(f"{architecture}.*")
     if tag and timm_name not in tags:
         raise ConfigError(
             f"backbone {timm_name!r} has no such tag", f"choose among {', '.join(tags) or 'none'}"
         )
     if needs_tag and not tag:
-        raise ConfigError(
-            f"bare name {timm_name!r} does not say which weights", f"choose among {', '.join(tags) or 'none'}"
-        )
+        named = [one.removeprefix(architecture) for one in tags]
+        remedy = f"add one of its tags: {', '.join(named)}" if tags else "give a file: --weights FILE"
+        raise ConfigError(f"bare name {timm_name!r} does not say which weights", remedy)
     return bool(tag)
 
 

@@ -174,6 +174,12 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
+    inside = []
+    for name, found in classes.items():
+        if len(found.subfolders) > 1:  # one alone, as in CLASS/images/, merges nothing
+            inside += [f"{name}/{below}" for below in sorted(found.subfolders) if below]
+    if inside and len(classes) > 1:
+        yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     domains = domains_below(classes)
     if domains is not None:
         yield (
@@ -185,10 +191,15 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
         below = sorted(only.subfolders)
         if len(below) > 1 and "" not in below:
             folder = str(only.folders[0])
-            named = ", ".join(map(repr, below[:_SHOWN])) + (", ..." if len(below) > _SHOWN else "")
             yield (
-                f"{folder!r} is the only class; if the folders in it ({named}) are the classes, give {folder}"
+                f"{folder!r} is the only class; if the folders in it ({_first(below)}) are the classes, give "
+                f"{folder}"
             )
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first of some names, as a note shows them."""
+    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
 
 
 def _require_no_splits(folder: Path, names: Sequence[str]) -> None:

@@ -174,7 +174,9 @@ def _require_several(part: Any, what: str, argument: str) -> None:
         return
     remedy = "paths, arrays or tensors, one by one"
     if what == "labels":
-        remedy = "the class of each image" + (f", as in [{part!r}] * 3" if isinstance(part, str) else "")
+        remedy = "the class of each image"
+        if isinstance(part, str):
+            remedy += f", as in [{part!r}] * len(images)"
     raise DataError(f"{argument}: expected a list of {what} but got {shown(part)}", f"give {remedy}")
 
 

@@ -111,7 +111,9 @@ def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options:
     for words in report["remains"]:
         note(f"not taken back: {words}")
     if report["forgotten"]:
-        note(f"{model} stays as it is, and still knows it: to forget it there, too, remove that folder")
+        what = "it" if len(report["forgotten"]) == 1 else "them"
+        remedy = f"to forget {what} there, too, remove that folder"
+        note(f"{model} stays as it is, and still knows {what}: {remedy}")
 
 
 def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:

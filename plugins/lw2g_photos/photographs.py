@@ -196,7 +196,7 @@ def learn(
 @expands_paths
 def unlearn(
     model: str | PathLike[str],
-    name: str | None = None,
+    name: str | int | None = None,
     *,
     last: bool = False,
     out: str | Path | None = None,
@@ -211,7 +211,7 @@ def unlearn(
 
     Args:
         model: The export, which is not changed.
-        name: The class; None with ``last``.
+        name: The class, or its number where labels were numbers; None with ``last``.
         last: Whether to take the last step of ``lw2g learn`` back.
         out: The new folder; None for the next free MODEL-N.
         weights: The backbone's weights, if they have moved.
@@ -342,6 +342,8 @@ def teach(
         ConfigError: The model's head is trained, the port cannot be had, or there is neither model nor
             backbone.
     """
+    if not 0 <= port < 2**16:
+        raise ConfigError(f"port: expected 0 to 65535 but got {port}", "0 takes a free one")
     with importing_torch():
         from lw2g.disk.origins import made_with
         from lw2g.registry.catalogue import load_catalogue

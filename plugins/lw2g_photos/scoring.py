@@ -154,7 +154,7 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
         where = repr(str(folder))
         if isinstance(folder, LabelledImages):
             where = what = "labels"
-        if unknown[0] in model.classes:
+        if unknown[0] in model.forgotten:
             raise DataError(
                 f"{where}: the model has forgotten the class {unknown[0]!r}",
                 f"leave {what} out, or teach it again: lw2g learn",

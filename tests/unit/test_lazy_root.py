@@ -81,6 +81,10 @@ def test_a_name_that_is_none_is_told_as_python_does():
         lw2g.rnu  # noqa: B018
     with pytest.raises(AttributeError, match=r"'predict'; a model has it: lw2g\.load\(MODEL\)\.predict"):
         lw2g.predict  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'show'; print\(lw2g\.load\(MODEL\)\) in Python, lw2g show"):
+        lw2g.show  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'laod' \(did you mean 'load'\?\)"):
+        lw2g.laod  # noqa: B018
     assert not hasattr(lw2g, "__path_of__")
     with pytest.raises(ImportError, match="rnu"):
         exec("from lw2g import rnu")

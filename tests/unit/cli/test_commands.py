@@ -185,6 +185,14 @@ def test_an_option_that_there_is_not_is_told_in_one_line():
     told = r"error: no such option:? '?--tpo-k'? \(.*'?--task'?, '?--top-k'?\??\); see lw2g predict --help\n"
     assert re.fullmatch(told, result.stderr)
     assert result.exit_code == 2
+    # what has a place of its own is named by it: --set is like --out, and was not meant
+    for words, usage in (("start photos --out m", "MODEL"), ("start --folder a b", "FOLDER")):
+        result = CliRunner().invoke(main, words.split(), prog_name="lw2g")
+        option = words.partition("--")[2].split()[0]
+        assert result.stderr == (
+            f"error: no such option '--{option}': {usage} stands without one; lw2g start FOLDER MODEL; see "
+            "lw2g start --help\n"
+        )
 
 
 def test_a_group_without_a_command_shows_its_help():
@@ -587,4 +595,8 @@ def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
     assert (
         "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"
         in invoke("run", "--backbone", "vit_tiny", "--dry-run").stderr
+    )
+    assert (
+        "no backbone is called 'vit_tinny' (did you mean 'vit-tiny'?)"
+        in invoke("run", "--backbone", "vit_tinny", "--dry-run").stderr
     )

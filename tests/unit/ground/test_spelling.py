@@ -208,6 +208,30 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
         lw2g.sweep({"a": 1})  # type: ignore[arg-type]
 
 
+def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
+    """Numbers, texts and switches by their annotations; numpy's are such, and True is no number."""
+
+    @expands_paths
+    def function(count: int = 1, rate: float | None = None, name: str = "a", on: bool = True) -> Any:
+        return count, rate, name, on
+
+    taken = function(np.int64(2), np.float32(0.5), "b", np.bool_(False))  # type: ignore[arg-type]
+    assert taken == (2, 0.5, "b", False)
+    assert function(rate=3) == (1, 3, "a", True)
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"count": "3"}, "count: expected a whole number but got '3'; give a whole number, as in count=1$"),
+        ({"count": 2.5}, "count: expected a whole number but got 2.5"),
+        ({"count": True}, "count: expected a whole number but got True"),
+        ({"count": None}, "count: expected a whole number but got None"),
+        ({"rate": "a"}, "rate: expected a number but got 'a'; give a number, or leave it out$"),
+        ({"name": 0}, "name: expected a text but got 0; give a text, as in name='a'$"),
+        ({"on": "no"}, "on: expected True or False but got 'no'"),
+    )
+    for arguments, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            function(**arguments)
+
+
 @pytest.mark.slow
 def test_paths_of_the_home_from_python_and_by_commands(home: Path) -> None:
     """A run, a model and what is made of them lie in the home folder, and nothing in one called `~`."""

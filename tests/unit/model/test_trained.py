@@ -282,6 +282,11 @@ def test_entries_name_classes_and_probabilities(model, pixels):
     assert (entry["task"], entry["set"]) == (int(answers.tasks[0]), int(answers.sets[0]))
     with pytest.raises(ConfigError, match="top_k names at least one class, not 0; give 1 or more"):
         model.predict(pixels[0], top_k=0)
+    with pytest.raises(ConfigError, match="top_k: expected a whole number but got '3'"):
+        model.predict(pixels[0], top_k="3")
+    with pytest.raises(AttributeError, match=r"a model has no 'save'; it lies in '.*': copy that folder"):
+        model.save  # noqa: B018
+    assert not hasattr(model, "no_such_thing")
 
 
 def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):

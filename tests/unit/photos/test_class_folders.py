@@ -34,9 +34,17 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
         ["ant/1.png", "ant/2.png"],
         ["ant/images/1.png", "ant/images/2.png"],
         ["ant/1.png", "ant/new/2.png", "ant/old/3.png"],
-        ["ant/new/1.png", "ant/old/2.png", "bee/3.png"],
+        ["ant/images/1.png", "bee/2.png"],
     ],
 )
 def test_other_folders_are_classes_without_a_word(tmp_path: Path, names: list[str]) -> None:
-    """A class may hold images, one folder of them, or both; and one of several may have several."""
+    """A class may hold images, one folder of them, or both."""
     assert list(notes_of(read_class_folders(_written(tmp_path, *names)))) == []
+
+
+def test_several_folders_in_a_class_are_told_as_one_class(tmp_path: Path) -> None:
+    """Whoever meant them as classes sees that they were merged; images beside a folder are merged, too."""
+    names = ["ant/new/1.png", "ant/old/2.png", "bee/3.png", "bee/wild/4.png", "cat/images/5.png"]
+    (note,) = notes_of(read_class_folders(_written(tmp_path, *names)))
+    where = "'ant/new', 'ant/old', 'bee/wild'"
+    assert note == f"images of subfolders count to the class folder above them: {where}"

@@ -113,6 +113,11 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     done = CliRunner().invoke(main, [*alone, "--reject", "0.2"])
     assert done.exit_code == 2
     assert "cannot tell unknown images: it knows one class; teach it another: lw2g learn" in done.stderr
+    for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
+        write_images(tmp_path / "single" / name, colour, 1, 4)
+    single, _ = lw2g.start(tmp_path / "single", tmp_path / "one-of-each")
+    with pytest.raises(ConfigError, match="it has learned 1 image of each class, and one is"):
+        single.threshold(0.2)
     write_images(tmp_path / "forgotten" / "blue", (30, 30, 200), 1, 2)
     done = CliRunner().invoke(main, ["test", str(tmp_path / "red-alone"), str(tmp_path / "forgotten")])
     assert done.exit_code == 2

@@ -340,7 +340,7 @@ def test_a_loss_that_is_none_is_refused_before_anything_is_read(most: float, tmp
 @pytest.mark.parametrize(
     ("chosen", "told"),
     [
-        ({"baseline": "simple-cil", "head": "lda"}, "keeps no images .*; .* RUN MODEL --learnable"),
+        ({"baseline": "simple-cil", "head": "lda"}, "keeps features of 0 images; .* RUN MODEL --learnable"),
         ({"baseline": "simple-cil", "head": "cosine"}, "its head keeps no covariance; .*baseline.head=lda"),
         ({"baseline": "dual-prompt", "head": "linear"}, "the head of baseline 'dual-prompt' is trained"),
     ],

@@ -365,7 +365,7 @@ def test_random_weights_follow_the_seed_alone():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("vit_base_patch16_224", {"pretrained": True}, "vit_base_patch16_224.orig_in21k"),
+        ("vit_base_patch16_224", {"pretrained": True}, r"add one of its tags: .*, \.orig_in21k"),
         ("vit_base_patch16_224.nope", {"pretrained": True}, "no such tag.*augreg_in21k_ft_in1k"),
         ("vit_base_patch16_224_in21k", {"pretrained": True}, "use 'vit_base_patch16_224.augreg_in21k'"),
         ("vit_bse_patch16_224.dino", {"pretrained": True}, "did you mean 'vit_base_patch16_224'"),
