@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.describe import OptionDescription, describe_experiment, places_of, plain
+from lw2g.config.directory import CONFIG
 from lw2g.config.layers import SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
@@ -26,7 +27,7 @@ __all__ = [
     "RunConfig",
     "as_options",
     "as_typed",
-    "for_folder",
+    "folder_as_file",
     "offered_settings",
     "parse_settings",
     "with_short",
@@ -122,7 +123,7 @@ def as_typed(choices: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
+def _for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
     """Return the options under which a folder of photographs runs, but those that are given, by their keys.
 
     Args:
@@ -146,6 +147,27 @@ def for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
     elif classes:
         options["benchmark.increment"] = classes
     return {key: value for key, value in options.items() if SHORT.get(key, key) not in given}
+
+
+def folder_as_file(folder: Path, given: Container[str], command: str, words: str) -> ConfigError:
+    """Return the error of a folder in place of a TOML file, with the command that was meant.
+
+    Args:
+        folder: The folder: of photographs, as with ``lw2g start``, or of a run.
+        given: Keys of the options that were typed.
+        command: The command that got it.
+        words: What was typed beside the folder.
+    """
+    if (folder / CONFIG).is_file():
+        return ConfigError(
+            f"{str(folder)!r} is a run and no TOML file",
+            f"go on with it: lw2g resume {as_word(folder)}, or run it anew: {command} "
+            f"{as_word(folder / CONFIG)}",
+        )
+    fitting = as_typed(_for_folder(folder, given))
+    return ConfigError(
+        f"{str(folder)!r} is a folder and no TOML file", f"of images: {command} {fitting} {words}".strip()
+    )
 
 
 def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) -> dict[str, str]:

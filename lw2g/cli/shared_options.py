@@ -17,8 +17,7 @@ from lw2g.api.arguments import (
     METHODS,
     SHORT,
     RunConfig,
-    as_typed,
-    for_folder,
+    folder_as_file,
     offered_settings,
     parse_settings,
     with_short,
@@ -130,14 +129,9 @@ def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = No
     file = values["file"]
     options = typed_options(values)
     if file is not None and file.is_dir():
-        # who tries a folder of images as they would with `lw2g start` reads how a run is told of it
         context = click.get_current_context()
         words = [word for word in context.meta[_WORDS] if expanded(word) != file]
-        fitting = as_typed(for_folder(file, options))
-        raise ConfigError(
-            f"{str(file)!r} is a folder and no TOML file",
-            f"of images: lw2g {context.info_name} {fitting} {shlex.join(words)}".strip(),
-        )
+        raise folder_as_file(file, options, f"lw2g {context.info_name}", shlex.join(words))
     return experiment_of(file, options, catalogue)
 
 

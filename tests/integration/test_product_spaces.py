@@ -244,7 +244,7 @@ def place_of(event: dict[str, Any]) -> str:
 
 def told(run: Path) -> list[dict[str, Any]]:
     """Return the events of a run without its clocks and its name, and without how often it was opened."""
-    left_out = ("seconds", "images_per_second", "name", "notes", "resumed", "tasks")
+    left_out = ("seconds", "images_per_second", "name", "notes", "resumed", "tasks", "done", "goal")
     events = []
     for line in (run / "events.jsonl").read_text().splitlines():
         event = {key: value for key, value in json.loads(line).items() if key not in left_out}
@@ -358,7 +358,7 @@ def forked(cell: Cell) -> None:
     matrix = np.array(cell.record["accuracy_matrix"], dtype=float)
     evaluated = np.flatnonzero(~np.isnan(matrix[0])).tolist()
     resolved = resolve_fork(cell.whole, cell.catalogue)
-    for task in evaluated:
+    for task in [task for task in evaluated if task + 1 < len(matrix)]:  # after the last nothing is left
         run = cell.place / str(task)
         past = fork(cell.whole, task, resolved, cell.catalogue, run, tasks=task + 1)
         now = np.array(past["accuracy_matrix"], dtype=float)

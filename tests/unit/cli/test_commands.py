@@ -451,6 +451,9 @@ def test_a_folder_in_place_of_a_configuration_says_how_images_are_named(tmp_path
     assert done.stderr.splitlines()[-1].endswith(
         "my photos' --set benchmark.increment=6 --trained --backbone dino-vits16 --seed 3"
     )
+    (tmp_path / "config.toml").touch()
+    done = invoke("run", str(tmp_path))
+    assert done.stderr.endswith(f"or run it anew: lw2g run {tmp_path}/config.toml\n")
     with pytest.raises(ConfigError, match=r"no TOML file; of images: benchmark='.*', backbone='vit-tiny'$"):
         lw2g.run(tmp_path / "my photos")
 
