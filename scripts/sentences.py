@@ -3,15 +3,19 @@
 A field is ``{METHOD/STREAM/WHAT}``, with the names of ``stream_tables``; METHOD may be a short one of
 experiments/worth/hypotheses.toml. WHAT is one of :data:`WHAT`; where STREAM is ``report``, which stands for
 all report streams that have the method and stand apart from none, one of :data:`ACROSS`.
+``{seconds/NAME/WHAT}`` is what a command of seconds.toml took.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from stream_tables import FLOOR, Line, StreamRun, is_apart, lines_of, side_of_zero, with_interval
@@ -20,6 +24,7 @@ FIELD = re.compile(r"\{([\w.-]+)/([\w-]+)/([\w-]+)\}")
 PARTS = re.compile(r"\n\s*\n|\n(?=- )")
 """What stands between paragraphs, and between points."""
 WIDTH = 125
+SECONDS = Path(__file__).with_name("seconds.toml")
 
 
 def _less(line: Line) -> Any:
@@ -91,6 +96,15 @@ image, their mean as a whole number, the least and the greatest difference from 
 many streams there are, and on which the interval of the difference is above 0, below it, or holds it."""
 
 
+def measured() -> dict[str, str]:
+    """Return the fields of commands that were timed: whole seconds, rounded up, and numbers of images."""
+    return {
+        f"{{seconds/{name}/{what}}}": str(math.ceil(min(value)) if isinstance(value, list) else value)
+        for name, timed in tomllib.loads(SECONDS.read_text(encoding="utf-8")).items()
+        for what, value in timed.items()
+    }
+
+
 def sentence(
     text: str, names: Mapping[str, str], size: int, runs: Sequence[StreamRun], further: Mapping[str, str]
 ) -> Iterator[str]:
@@ -106,6 +120,8 @@ def sentence(
     Raises:
         SystemExit: A field has no packs.
     """
+
+    further = {**measured(), **further}
 
     def filled(field: re.Match[str]) -> str:
         if field[0] in further:

@@ -14,6 +14,7 @@ A table with a fraction in it that stands on one of :data:`PAGES` outside all ma
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.py
 compares a hash of each page's text. ``--confirm`` alone renews it, after somebody has read the change.
+Below each block stands the command that prints it; README.md, which is short, names one for all of them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ FACTS = Path(__file__).with_name("tables.toml")
 SENTENCES = f"scripts/{FACTS.name}"
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
-GROWTH, LEADERBOARD = "docs/growth.md", "docs/leaderboard.md"
+README, GROWTH, LEADERBOARD = "README.md", "docs/growth.md", "docs/leaderboard.md"
 CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growth_archive.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
-    "README.md",
+    README,
     "docs/start.md",
     "docs/use.md",
     GROWTH,
@@ -64,9 +65,11 @@ PAGES = (
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
     r"(?P<begin><!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->)"
-    r".*?(?P<end><!-- end of (?:table|frozen|cells|gains) -->)",
+    r".*?(?P<end><!-- end of (?:table|frozen|cells|gains) -->)"
+    r"(?:\n\n<sub>`python scripts/tables\.py --print [\w-]+`</sub>)?",
     re.DOTALL,
 )
+"""A block that a script fills, and the command below it."""
 FRACTION = re.compile(r"\d\.\d")
 CODE = re.compile(r"`[^`]*`")
 
@@ -178,7 +181,11 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
                     f"{page}: no script fills {found['begin']} here; remove the block with its marks"
                 )
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
+    for page in {*read_pages(), LEADERBOARD} - {README}:
+        written[page] = MARKED.sub(with_command, written[page])
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
+    written |= of_experiment("carries", "carries_picture").written(CELLS)
+    written |= of_experiment("growth_score", "score_picture").written()
     return written
 
 
@@ -193,6 +200,11 @@ def blocks(written: Mapping[str, str], asked: str) -> Iterator[str]:
         for found in MARKED.finditer(text):
             if asked in (page, name_of(found)):
                 yield f"## {name_of(found)}\n\n" + found[0].partition("-->")[2].rpartition("<!--")[0].strip()
+
+
+def with_command(block: re.Match[str]) -> str:
+    """Return a block, and below it the command that prints it."""
+    return f"{block[0]}\n\n<sub>`python scripts/tables.py --print {name_of(block)}`</sub>"
 
 
 def name_of(block: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -27,6 +27,7 @@ from stream_tables import (
     matrix,
     protocol_of,
     runs_of,
+    seconds,
     shared,
     side_of_zero,
 )
@@ -77,14 +78,16 @@ LEGEND = """
   alike in each order and has none.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Seconds: of the quickest order on one CPU core of a busy machine, tests included; *shared*: several heads
-  read the same features; *GPU*: no order ran on a CPU.
+  read the same features; *GPU*: no order ran on a CPU. Heads on 12 layers were timed before images
+  fewer than their features were solved in the span of these images: on `waste-second`, order 0,
+  `--recommended` now takes {seconds/recommended/total} in place of {legend/rows/before}, with the same
+  accuracies.
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- LoRA is of a ViT-Tiny alone; others measured that [it gains on a ViT-B](worth.md).
 - Runs stand here, by FAA; [the frozen answer's tables](frozen_tables.md) count all test images alike, on
   stored features: the same answers of `--recommended` and `lda` are up to {legend/rows/apart} points apart
   by that.
@@ -125,7 +128,8 @@ def page(store: Path, stored: Stored) -> str:
     # heads on stored features of whole data sets have a page of their own, too (docs/heads.md)
     others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
     tables = [line for table in tables_of(others, catalogue) for line in block(table)]
-    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", OF_GLYPHS, *tables, "</details>", ""]
+    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", OF_GLYPHS]
+    folded += [*marked("glyphs", tables), "</details>", ""]
     return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else []), GROUND])
 
 
@@ -137,12 +141,19 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
         caution = CAUTION[role] if size == IN_FULL[0] or role != IN_FULL[1] else SMALL
         yield OF_STREAMS.format(size=size, role=role, caution=caution)
+        name = f"{size}-{role}"
         if (size, role) == IN_FULL:
-            yield from markdown(by_accuracy(lines))
-            yield from ("", *legend(lines), "", SEEN, *shared(role))
+            yield from marked(name, markdown(by_accuracy(lines)))
+            yield from marked("legend", legend(lines))
+            yield SEEN
+            yield from marked("seen", shared(role))
         else:
-            yield from matrix(lines, list(dict.fromkeys(line.method for line in lines)))
-        yield ""
+            yield from marked(name, matrix(lines, list(dict.fromkeys(line.method for line in lines))))
+
+
+def marked(name: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield a block of the page between its marks, which ``scripts/tables.py --print`` finds."""
+    yield from (f"<!-- table: leaderboard-{name} -->", "", *lines, "", "<!-- end of table -->", "")
 
 
 def legend(lines: Sequence[Line]) -> Iterator[str]:
@@ -162,7 +173,9 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
         if line.method in (FLOOR, "simple-cil_auto")
         for run in line.runs
     )
+    (timed,) = [line for line in lines if (line.method, line.stream) == ("simple-cil_auto", "waste-second")]
     told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}"}
+    told["before"] = seconds(timed)
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
 
 

@@ -18,7 +18,6 @@ from frozen_results import (
     HERE,
     ROOT,
     Difference,
-    Hits,
     Stream,
     Trained,
     apart,
@@ -48,32 +47,20 @@ def frozen_cells() -> dict[str, Any]:
     return found
 
 
-def pairs(runs: Trained) -> dict[tuple[str, int], Hits]:
-    """Return the right answers of training on every task less those of `auto`, by test image of draw 0.
-
-    The images of a set are the same, in the same order, for every number of training images.
-    """
+def few(runs: Trained, method: str) -> dict[tuple[str, int], Difference]:
+    """Return a trained row less the frozen answer, both runs of draw 0, by set and images a class."""
     found = {}
-    for name, cells in frozen_cells().items():
+    for name in SURFACE["set"]:
         for count, word in NAMES.items():
-            run = runs.get((f"few-{name}-{word}", EVERY_TASK), {}).get(0)
-            bits = cells.get(str(count), {}).get("right")
-            if run is None or bits is None:
+            stream = f"few-{name}-{word}"
+            own, frozen = (runs.get((stream, row), {}).get(0) for row in (method, "frozen-answer"))
+            if own is None or frozen is None:
                 continue
-            # both by the stream's classes, then by the names of files
-            order = np.argsort(run.true, kind="stable")
-            own = (run.true == run.predicted)[order].astype(np.float64)
-            found[name, count] = own - np.array([float(bit) for bit in bits["auto"]])
-    return found
-
-
-def few(runs: Trained) -> dict[tuple[str, int], Difference]:
-    """Return the trained row less `auto` on each set and number of images that has a run, of draw 0."""
-    found = {}
-    for key, part in pairs(runs).items():
-        low, high = interval([part])
-        mean = 100 * float(part.mean())
-        found[key] = Difference(mean=mean, low=low, high=high, orders=1, images=len(part))
+            # the images of two runs of a stream are the same, in the same order
+            part = (own.true == own.predicted).astype(np.float64) - (frozen.true == frozen.predicted)
+            low, high = interval([part])
+            mean = 100 * float(part.mean())
+            found[name, count] = Difference(mean=mean, low=low, high=high, orders=1, images=len(part))
     return found
 
 
@@ -87,7 +74,7 @@ def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]
         if own is not None:
             rows.append(_gain(name, FACTS[name]["train_per_class"], stream.accuracy("lda"), own))
     cells = frozen_cells()
-    for (name, count), own in few(runs).items() if method == EVERY_TASK else ():
+    for (name, count), own in few(runs, method).items():
         lda = cells[name][str(count)]["accuracy"]["lda"][0]
         rows.append(_gain(f"few-{name}-{NAMES[count]}", count, lda, own))
     return sorted(rows, key=lambda row: (row.images, -row.lda))
@@ -148,23 +135,21 @@ def _spread(values: list[float]) -> str:
 
 
 def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
-    """Yield in sentences what the rows of training on every task come to, and why at few images."""
+    """Yield in sentences what the rows come to, and why at few images."""
+    sides = {method: _sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK)}
+    for method, shown in ((METHOD, "training on the first task"), (EVERY_TASK, "training on every task")):
+        yield (
+            f"Of the {{rows}} entries {shown} is below the frozen answer in {{below}} ({{sure}} with their "
+            "interval), and above it with its interval in {above}."
+        ).format(**sides[method])
     cells = frozen_cells()
-    least = min(count for _, count in few(runs))
-    alike = all(own[str(least)]["takes"][0] == "lda" for own in cells.values())
-    taken = "`lda` on the last class token, too" if alike else "another head on some sets"
-    yield (
-        f"With {least} images the frozen answer of this draw takes {taken}. Of the {{rows}} entries with "
-        "more images, training on every task, still under that `lda`, is below the frozen answer in {below} "
-        "({sure} with their interval), and above it with its interval in {above}."
-    ).format(**_sides(row for row in gains(known, runs, EVERY_TASK) if row.images > least))
     weakest: dict[int, list[str]] = {}
     for name, own in cells.items():
         means = {int(count): float(np.mean(found["accuracy"]["lda"])) for count, found in own.items()}
         weakest.setdefault(min(means, key=lambda count: means[count]), []).append(name)
     where = "; ".join(f"with {count} on {', '.join(weakest[count])}" for count in sorted(weakest))
     yield (
-        "Over all draws frozen `lda` has [fewest right "
+        "Over all draws frozen `lda`, under which training on every task ends, has [fewest right "
         f"answers](frozen_tables.md#by-the-number-of-images-a-class) {where}."
     )
 
@@ -179,7 +164,7 @@ def _sides(rows: Iterable[Gain]) -> dict[str, int]:
 
 def verdicts(runs: Trained) -> Iterator[str]:
     """Yield the verdicts of ``surface.toml``."""
-    found = few(runs)
+    found = few(runs, EVERY_TASK)
     names = list(SURFACE["set"])
     five = {name: found[name, 5] for name in names if (name, 5) in found}
     above = [name for name, own in five.items() if own.low > 0]
@@ -190,11 +175,18 @@ def verdicts(runs: Trained) -> Iterator[str]:
     verdict = f"refuted on {', '.join(falling)}" if falling else "holds"
     told = {name: f"{own.mean:+.1f} with 5, {more.mean:+.1f} with 20" for name, (own, more) in both.items()}
     yield _line("ii", verdict, len(both), len(names), told)
+    first = {f"{name} with {count}": own for (name, count), own in few(runs, METHOD).items()}
+    below = [cell for cell, own in first.items() if own.high < 0]
+    verdict = f"refuted on {', '.join(below)}" if below else "holds"
+    shown = {cell: str(own) for cell, own in first.items()}
+    yield _line("iii", verdict, len(first), len(names) * len(NAMES), shown, what="cells")
 
 
-def _line(name: str, verdict: str, found: int, wanted: int, told: Mapping[str, str]) -> str:
+def _line(
+    name: str, verdict: str, found: int, wanted: int, told: Mapping[str, str], what: str = "sets"
+) -> str:
     if found < wanted:
-        verdict = f"open ({found} of {wanted} sets)" + (f"; on these: {verdict}" if found else "")
+        verdict = f"open ({found} of {wanted} {what})" + (f"; on these: {verdict}" if found else "")
     shown = "; ".join(f"{key}: {value}" for key, value in told.items())
     return f"- **({name})** {SURFACE[name]['claim']} **{verdict}**" + (f". {shown}" if shown else "")
 

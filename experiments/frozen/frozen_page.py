@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import frozen_candidates
+import frozen_fewer
 import frozen_gains
 import frozen_images
 import frozen_stopped
@@ -47,10 +48,11 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "recommended", "strangers"),
-    WORTH: ("adds", "adds_every", "adds_words"),
+    WORTH: ("same_classes", "same_words", "adds", "adds_every", "adds_words"),
     TABLES: (
         "answers",
         "whole",
+        "fewer",
         "rule",
         "named",
         "adapted",
@@ -279,6 +281,21 @@ def whole(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the rows on all of CIFAR-100, and what became of what was expected."""
     yield from frozen_whole.table(known, runs)
     yield from frozen_whole.lines(known, runs)
+
+
+def same_classes(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what training adds with fewer images of the same classes."""
+    yield from frozen_fewer.table(known, runs)
+
+
+def same_words(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what these rows come to, in sentences."""
+    yield from textwrap.wrap(" ".join(frozen_fewer.words(known, runs)), WIDTH, break_on_hyphens=False)
+
+
+def fewer(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield the verdicts on fewer images of the same classes."""
+    yield from frozen_fewer.lines(known, runs)
 
 
 # -- picture ---------------------------------------------------------------------------------------------

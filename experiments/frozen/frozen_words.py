@@ -92,8 +92,8 @@ def _as_runs(known: Streams, runs: Trained, role: str) -> str:
     """
     ended = []
     for name in names_of(role):
-        for order, run in runs.get((name, "frozen-answer"), {}).items():
-            right = 100 * run.hits(known[name].cell(order)).mean()
+        if own := runs.get((name, "frozen-answer")):
+            right = 100 * np.mean([run.hits(known[name].cell(order)).mean() for order, run in own.items()])
             ended.append(f"{right:.1f} on `{name}` (`start` {known[name].accuracy('auto'):.1f})")
     return ", ".join(ended)
 

@@ -5,8 +5,7 @@
         --weights FILE --runs RUNS
 
 ``surface.toml`` is the plan. Links ``DATA/few-SET-NUMBER/0`` for ``train.py``, and writes ``surface.json``:
-right answers of every draw in per cent, and of draw 0 each right answer, in the order of the stream's classes
-and of the names of files, so that a pack can be paired with it.
+right answers of every draw in per cent.
 """
 
 from __future__ import annotations
@@ -97,15 +96,13 @@ def _cell(draws: list[Classes], features: Path, count: int) -> Mapping[str, Any]
     if any(len([*folder.glob("*.png")]) < count for folder in draws[0]):
         return None
     accuracy: dict[str, list[float]] = {row: [] for row in PLAN["rows"]}
-    takes, right = [], {}
-    for draw, classes in enumerate(draws):
+    takes = []
+    for classes in draws:
         hits, taken = rows_of(classes, features, count)
         takes.append(taken)
         for row, own in hits.items():
             accuracy[row].append(round(100 * float(own.double().mean()), 2))
-        if draw == 0 and count in NUMBERS:
-            right = {row: "".join(str(int(bit)) for bit in own.tolist()) for row, own in hits.items()}
-    return {"accuracy": accuracy, "takes": takes, **({"right": right} if right else {})}
+    return {"accuracy": accuracy, "takes": takes}
 
 
 def _print(name: str, classes: Classes, data: Path) -> None:

@@ -7,7 +7,8 @@
 The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each with a file of features of its
 own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all
 of them, as those with fewer images of each class do: order 0 is the official one, orders 1 and 2 are drawn.
-``ARCHIVES`` is that of ``experiments/carries/lay_out.py``. Trained rows need no features: with ``--layout-only`` none are computed.
+``ARCHIVES`` is that of ``experiments/carries/lay_out.py``. Trained rows need no features: with
+``--layout-only`` none are computed.
 """
 
 from __future__ import annotations

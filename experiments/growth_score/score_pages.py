@@ -230,6 +230,21 @@ def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence
             yield words, *cells
 
 
+def with_orders(streams: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the columns of streams with the number of orders that every row there has.
+
+    Raises:
+        SystemExit: A row has others.
+    """
+    for stream in streams:
+        name = stream.removesuffix(" (report)")
+        every = {frozenset(own) for row in POLICIES if (own := chosen(runs, name, row))}
+        if len(every) > 1:
+            raise SystemExit(f"rows of {name!r} have different orders; give each its own number")
+        n = len(every.pop()) if every else 0
+        yield f"{stream}, {n} order{'s' * (n != 1)}"
+
+
 def options(runs: Sequence[Run]) -> Iterator[Sequence[str]]:
     """Yield the rows of options.toml: each value of an option, and its difference from the first one."""
     for name, values in VALUES.items():
@@ -291,7 +306,7 @@ def tables_of(
             "growth-keep": table(("FAA (sd over orders); images seen", *streams), keeping(plan, runs)),
         },
         GROWTH: {
-            "growth-policies": table(("policy", *streams), by_policy(plan, runs)),
+            "growth-policies": table(("policy", *with_orders(streams, runs)), by_policy(plan, runs)),
         },
     }
 

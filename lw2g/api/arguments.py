@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ from lw2g.config.layers import SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
-from lw2g.errors import ConfigError, nearest, no_folder, shown
+from lw2g.errors import ConfigError, as_word, nearest, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import Kind
-from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS
+from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS, PHOTO_BACKBONE
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
@@ -26,6 +26,7 @@ __all__ = [
     "RunConfig",
     "as_options",
     "as_typed",
+    "for_folder",
     "offered_settings",
     "parse_settings",
     "with_short",
@@ -106,7 +107,7 @@ def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any
     return settings
 
 
-def as_typed(choices: Mapping[str, str | int]) -> str:
+def as_typed(choices: Mapping[str, Any]) -> str:
     """Return components and options as one types them behind ``lw2g run``.
 
     >>> as_typed({"baseline": "slca-plus-plus", "baseline.head": "lda"})
@@ -115,10 +116,36 @@ def as_typed(choices: Mapping[str, str | int]) -> str:
     words = []
     for key, value in choices.items():
         if "." in key:
-            words.append(f"--set {key}={value}")
+            words.append(f"--set {key}={as_word(value)}")
         else:
-            words.append(f"--{key} {value}")
+            words.append(f"--{key} {as_word(value)}")
     return " ".join(words)
+
+
+def for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
+    """Return the options under which a folder of photographs runs, but those that are given, by their keys.
+
+    Args:
+        folder: The folder, of ``<class>/*`` or of ``train/`` and ``test/`` with these below.
+        given: Keys of options.
+    """
+    from lw2g.pixels.found_images import named_folders
+
+    options: dict[str, Any] = {"benchmark": FOLDER_BENCHMARK, "benchmark.root": folder}
+    options["backbone"] = PHOTO_BACKBONE
+    train = folder / "train"
+    if not train.is_dir():
+        options["benchmark.test_share"] = 0.2
+    classes = len(named_folders(train if train.is_dir() else folder))
+    # the most that divide the classes into tasks; a prime number of them into two tasks, one smaller
+    steps = [step for step in range(2, min(classes, 11)) if classes % step == 0]
+    if steps:
+        options["benchmark.increment"] = steps[-1]
+    elif classes > 3:
+        options |= {"benchmark.increment": (classes + 1) // 2, "benchmark.uneven": "true"}
+    elif classes:
+        options["benchmark.increment"] = classes
+    return {key: value for key, value in options.items() if SHORT.get(key, key) not in given}
 
 
 def offered_settings(begun: str, file: Path | None, options: Mapping[str, Any]) -> dict[str, str]:

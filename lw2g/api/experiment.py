@@ -5,10 +5,9 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,14 @@ import attrs
 from lw2g.api.tabular import RunRecord
 from lw2g.config.directory import new_directory
 from lw2g.config.explain import explain_resolved
+from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
 from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.dataset import default_root
-from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
+from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY, PHOTO_BACKBONE
+from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.runtime.collector import collector_waits
 
@@ -33,23 +34,6 @@ if TYPE_CHECKING:
     from lw2g.lifecycle.estimate import Estimate
 
 __all__ = ["Begun", "Experiment", "Fork", "experiment_of", "fork_of", "load_engine"]
-
-
-_DRAWING = 32
-"""Side in pixels of the images that the embedded backbone was trained on."""
-_LOOKED_AT = 20
-"""Images of a folder that are looked at."""
-
-
-def _some_images(places: Iterable[Path]) -> Iterator[Path]:
-    """Yield a few images of each folder."""
-    from lw2g.pixels.found_images import files_below, image_endings
-
-    known = image_endings()
-    for place in places:
-        if place.is_dir():
-            images = (path for path in files_below(place) if path.suffix.lower() in known)
-            yield from islice(images, _LOOKED_AT)
 
 
 class Experiment:
@@ -80,7 +64,11 @@ class Experiment:
     def announcements(self) -> Iterator[str]:
         """Yield what a user should know before it runs, a line each."""
         config = self.config
-        yield f"protocol {config.run.protocol}, preset {self.resolved.preset}"
+        if config.run.protocol == OFFICIAL:
+            yield (
+                f"options, transforms and class order are those of the authors of {config.baseline.name}; "
+                f"those that are equal for all methods: --protocol {LIKE_FOR_LIKE}"
+            )
         yield from self.notes
         chosen = (
             self.catalogue.get("benchmark", config.benchmark.name),
@@ -111,32 +99,6 @@ class Experiment:
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""
         return explain_resolved(self.resolved)
-
-    def require_drawings(self) -> None:
-        """Refuse photographs for the embedded backbone, which knows small drawings alone.
-
-        For an experiment in which nobody has named a backbone. Of each folder a few images are looked at.
-
-        Raises:
-            ConfigError: An image is larger than what that backbone was trained on.
-        """
-        from lw2g.config.sources import places_of
-        from lw2g.pixels.image_files import examine_image
-
-        if not self.catalogue.get("backbone", self.config.backbone.name).embedded:
-            return
-        for path in _some_images(chain.from_iterable(places_of(self.config.benchmark).values())):
-            try:
-                width, height = examine_image(path).size
-            except DataError:  # it is reported where all are read
-                continue
-            if max(width, height) > _DRAWING:
-                raise ConfigError(
-                    f"{str(path)!r} has {width} x {height} pixels, and the embedded backbone knows drawings "
-                    f"of up to {_DRAWING} x {_DRAWING} alone",
-                    "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone "
-                    f"{self.config.backbone.name}",
-                )
 
     def missing_data(self) -> tuple[DataSet, Path] | None:
         """Return the published data set that its benchmark reads and where it should lie; None if it does.
@@ -233,6 +195,10 @@ class Fork(Experiment):
         self.task = task
         self.reads = (parent,)
 
+    def announcements(self) -> Iterator[str]:
+        """Yield what was noticed about its options; the other run has told the rest."""
+        yield from self.notes
+
     def start(
         self,
         directory: Path,
@@ -326,11 +292,19 @@ def experiment_of(
         catalogue: Where components are looked up; None for all that are installed.
 
     Raises:
-        ConfigError: The configuration is invalid; the message lists every problem.
+        ConfigError: The configuration is invalid, and the message lists every problem; or the images are
+            photographs, and nobody has named a backbone.
     """
+    if file is not None and file.is_dir():
+        raise ConfigError(
+            f"{str(file)!r} is a folder and no TOML file",
+            f"of images: benchmark={str(file)!r}, backbone={PHOTO_BACKBONE!r}",
+        )
     if catalogue is None:
         catalogue = load_catalogue()
-    return Experiment(resolve(catalogue, file=file, overrides=options), catalogue)
+    resolved = resolve(catalogue, file=file, overrides=options)
+    require_drawings(resolved, catalogue)
+    return Experiment(resolved, catalogue)
 
 
 @expands_paths

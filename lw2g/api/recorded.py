@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
-from lw2g.errors import DataError, Lw2gError, as_word
+from lw2g.config.layers import SHORT
+from lw2g.config.toml import flat
+from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
@@ -28,12 +30,12 @@ __all__ = [
     "Recorded",
     "head_of",
     "head_taken",
-    "is_finished",
     "manifest_of",
     "next_method",
     "over_runs",
     "results_of",
     "runs",
+    "word_of",
     "words_of_choice",
 ]
 
@@ -122,21 +124,11 @@ class Recorded:
         return apart(dict(decision))
 
 
-def is_finished(run: Path) -> bool:
-    """Return whether a run has learned its whole stream; of one that cannot be read nothing is known."""
-    from lw2g.results.found_runs import read_run
-
-    try:
-        found = read_run(run)
-    except Lw2gError:  # whoever opens it says what is wrong
-        return False
-    return found is not None and found.state == "finished"
-
-
 def head_taken(record: Mapping[str, Any]) -> str:
     """Return in a line which head a run has taken where it chose one, and what it tried; else nothing."""
     choice = record.get("findings", {}).get("choice")
-    return words_of_choice(choice, "as its task came") if choice else ""
+    when = "as its task came, among the classes so far; FAA is of test images, among all"
+    return words_of_choice(choice, when) if choice else ""
 
 
 def head_of(manifest: Manifest) -> str:
@@ -150,6 +142,15 @@ def head_of(manifest: Manifest) -> str:
     if manifest.choice:
         return f"{named}: {named_candidate(manifest.choice)}"
     return named_candidate({"head": named, "layers": manifest.fingerprint.layers})
+
+
+def word_of(record: Mapping[str, Any]) -> str:
+    """Return the option that stands for a run's method, as ``--trained``; empty where none does."""
+    options = flat(record["config"])
+    for word, meant in METHODS.items():
+        if all(options.get(SHORT.get(key, key)) == value for key, value in meant.items()):
+            return f"--{word}"
+    return ""
 
 
 def next_method(record: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import click
 
 from lw2g import api
 from lw2g.api.experiment import Begun
-from lw2g.cli.execute import load_components, run_to_end, tell_if_finished
+from lw2g.cli.execute import load_components, run_to_end
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import component_option, settings_option
 from lw2g.cli.signature import help_of, options_of
@@ -30,8 +30,6 @@ def continue_run(run: Path, tasks: int | None, devices: int | None, **options: A
     """Print the progress, and what the run has reached."""
     catalogue = load_components(run)
     begun = Begun(run, catalogue)
-    if tasks is None and options["benchmark"] is None:
-        tell_if_finished(run, "; new classes: --benchmark NAME")
     run_to_end(
         run,
         catalogue,

@@ -10,7 +10,7 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import head_taken, is_finished, next_method, over_runs
+from lw2g.api.recorded import head_taken, next_method, over_runs
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lw2g.registry.catalogue import Catalogue
     from lw2g.results.summaries import MeanStd
 
-__all__ = ["announce", "load_components", "run_one", "run_to_end", "tell", "tell_if_finished"]
+__all__ = ["announce", "load_components", "run_one", "run_to_end", "tell"]
 
 Listeners = list[Any]
 
@@ -64,12 +64,6 @@ def run_one(
         experiment.catalogue,
         lambda listeners: experiment.start(directory, listeners, tasks=tasks, settled=settled),
     )
-
-
-def tell_if_finished(run: Path, further: str = "") -> None:
-    """Say that nothing is left to do where a run has learned its whole stream; ``further``: what may be."""
-    if is_finished(run):
-        note(f"the run is finished, and nothing is left to do{further}")
 
 
 def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listeners], RunRecord]) -> None:

@@ -9,7 +9,7 @@ import click
 
 from lw2g import api
 from lw2g.api.experiment import Begun
-from lw2g.cli.execute import load_components, run_to_end, tell_if_finished
+from lw2g.cli.execute import load_components, run_to_end
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import settings_option
 from lw2g.cli.signature import help_of, options_of
@@ -25,5 +25,4 @@ def resume(run: Path, devices: int | None, settings: dict[str, Any]) -> None:
     """Print the progress, and what the run has reached."""
     catalogue = load_components(run)
     begun = Begun(run, catalogue)
-    tell_if_finished(run)
     run_to_end(run, catalogue, lambda listeners: begun.resume(listeners, settings=settings, devices=devices))

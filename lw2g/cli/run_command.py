@@ -56,8 +56,6 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
         # an option beside the word overrides what it stands for
         meant = {key: typed.get(key, value) for key, value in METHODS[word].items()}
         note(f"--{word} is: {as_typed(meant)}")
-    if values["file"] is None and "backbone.name" not in typed_options(values):
-        experiment.require_drawings()
     execute.announce(experiment)
     _tell_rule(experiment, values)
     if values["dry_run"]:

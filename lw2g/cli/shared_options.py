@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ from lw2g.api.arguments import (
     METHODS,
     SHORT,
     RunConfig,
+    as_typed,
+    for_folder,
     offered_settings,
     parse_settings,
     with_short,
@@ -26,6 +29,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
 from lw2g.errors import ConfigError, Lw2gError, shown
+from lw2g.ground.spelling import expanded
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -56,6 +60,9 @@ _MEANINGS = {
 }
 _MOST_SEEDS = 1_000
 """In one range: beyond it, a digit too many was typed."""
+
+_WORDS = "lw2g.words"
+"""Where a context keeps what was typed behind its command."""
 
 
 USUAL_REJECT = 0.05
@@ -120,7 +127,18 @@ def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = No
     Raises:
         ConfigError: Something cannot be used.
     """
-    return experiment_of(values["file"], typed_options(values), catalogue)
+    file = values["file"]
+    options = typed_options(values)
+    if file is not None and file.is_dir():
+        # who tries a folder of images as they would with `lw2g start` reads how a run is told of it
+        context = click.get_current_context()
+        words = [word for word in context.meta[_WORDS] if expanded(word) != file]
+        fitting = as_typed(for_folder(file, options))
+        raise ConfigError(
+            f"{str(file)!r} is a folder and no TOML file",
+            f"of images: lw2g {context.info_name} {fitting} {shlex.join(words)}".strip(),
+        )
+    return experiment_of(file, options, catalogue)
 
 
 class FiniteRange(click.FloatRange):
@@ -146,6 +164,7 @@ class ExperimentCommand(LongCommand):
             ConfigError: The option belongs to a component or section, and needs ``--set``.
             NoSuchOption: No component or section has an option of that name.
         """
+        ctx.meta[_WORDS] = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import head_taken, manifest_of, results_of
+from lw2g.api.recorded import head_taken, manifest_of, results_of, word_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -112,6 +112,8 @@ def _print_short(results: Recorded) -> None:
         else "no setting differs"
     )
     summary = f"{differ} from the published method"
+    if word := word_of(record):
+        summary = f"method: {word}, of lw2g and published nowhere as a whole"
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))

@@ -151,7 +151,7 @@ def run_grid(
         )
     if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
-    _finish(result)
+    _finish(result, has_table=rehearse is None)
 
 
 def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:
@@ -220,7 +220,7 @@ def retry(directory: Path, **options: Any) -> None:
     """Print the status of the cells while they run."""
     with _watching() as watch:
         result = sweeps.retry_sweep(directory, say=lambda text: note(printable(text)), watch=watch, **options)
-    _finish(result)
+    _finish(result, has_table=True)
 
 
 @sweep.command(
@@ -239,11 +239,12 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
         click.echo("nothing to stop: these cells have ended")
 
 
-def _finish(result: SweepResult) -> None:
-    """Print how a sweep has ended, and exit with the command's code."""
+def _finish(result: SweepResult, *, has_table: bool = False) -> None:
+    """Print how a sweep has ended and, where it has one, how to see its table; exit with its code."""
     _print_failures(result)
-    click.echo(f"{_counts(result.cells)}; in {result.path}")
     states = {status.state for status in result.cells}
+    table_of = f" (table: lw2g report {as_word(result.path)})" if has_table and "finished" in states else ""
+    click.echo(f"{_counts(result.cells)}; in {result.path}{table_of}")
     if states == {"finished"}:
         return
     # failed cells are an error; with others that only stopped, the sweep as a whole was interrupted

@@ -7,6 +7,7 @@ the TOML file, explicit options. The preset is that of the benchmark finally use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,7 @@ class _Resolver:
                 for option, value, expected in differences(self.protocol.fixed_options, mapping)
             ],
             notes=tuple(self.notes),
+            names_backbone="name" in self.written.of("backbone"),
         )
 
     # -- layers ----------------------------------------------------------------------------------------
@@ -168,9 +170,11 @@ class _Resolver:
         wanted = self.written.of("run").get("protocol", AUTO)
         self.protocol = choose_protocol(wanted, self.preset, baseline, benchmark, self.problems)
         self.preset_tables = preset_tables(self.protocol.values, self.preset, baseline.name, self.problems)
-        if not self.preset.values:
-            label = f"baseline {baseline.name!r} has no preset for {benchmark.family!r}"
-            self.notes.append(f"{label}; its general values are used")
+        if not self.preset.values and _has_own_values(baseline):
+            self.notes.append(
+                f"no values of baseline {baseline.name!r} were tried on {benchmark.family!r}, and it runs "
+                "with its defaults; others: --set baseline.OPTION=VALUE"
+            )
 
     # -- components ------------------------------------------------------------------------------------
 
@@ -472,6 +476,12 @@ def _is_same(name: Any, explicit: Mapping[str, Any], written: Any, in_file: Mapp
         return False
     model = in_file.get("model")
     return bool(name != TIMM_BACKBONE or explicit.get("model", model) == model)
+
+
+def _has_own_values(baseline: BaselineComponent) -> bool:
+    """Whether a method has values of its own options for some data; one that trains nothing has none."""
+    tried = chain(baseline.presets.values(), baseline.tuned.values())
+    return any(key.startswith("baseline.") for values in tried for key in values)
 
 
 def _listing(problems: Sequence[str]) -> str:

@@ -308,7 +308,8 @@ class RunConfig:
     compile: bool = option(
         False,
         "compile the ViT's blocks for the batch sizes of baseline, retrieval strategy and evaluation: faster "
-        "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU)",
+        "steps after minutes of compiling, other last bits (needs triton, or a C++ compiler on a CPU); "
+        "blocks with low-rank updates or adapters train uncompiled",
     )
     evaluate: int | Literal["every task", "last"] = option(
         "every task",
@@ -460,6 +461,7 @@ class Resolved:
             empty unless the preset is official.
         protocol_changes: The user's changes to the protocol's values, each ``{option, value, protocol}``.
         notes: Notes for the user, one sentence each.
+        names_backbone: Whether the user has named the backbone.
     """
 
     config: ExperimentConfig
@@ -468,3 +470,4 @@ class Resolved:
     preset_differences: list[dict[str, Any]] = attrs.field(factory=list)
     protocol_changes: list[dict[str, Any]] = attrs.field(factory=list)
     notes: tuple[str, ...] = ()
+    names_backbone: bool = attrs.field(default=False, eq=False)

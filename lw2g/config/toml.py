@@ -13,7 +13,7 @@ import tomli_w
 
 from lw2g.config.settings import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
-from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.texts import text_of
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
@@ -55,11 +55,7 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{str(path)!r} has a key of more than {_LONGEST_KEY} parts", "shorten it")
         content = tomllib.loads(text)
     except IsADirectoryError as error:
-        # who tries a folder of images as they would with `lw2g start` reads how it is named here
-        raise ConfigError(
-            f"{str(path)!r} is a folder and no TOML file",
-            f"of images: --benchmark folder --set benchmark.root={as_word(path)}",
-        ) from error
+        raise ConfigError(f"{str(path)!r} is a folder and no TOML file", "give the path of one") from error
     except OSError as error:
         raise ConfigError(
             f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"

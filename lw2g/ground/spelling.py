@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _PATHS_ALONE = ("str | Path", "str | Path | None")
 """Annotations of parameters that take nothing but paths."""
+_IN_A_FILE = "write what it holds to a TOML file"
+"""What is said of a mapping where options have no names of their own, as of a grid."""
 _PLAIN: Mapping[str, tuple[type, str]] = {
     "bool": (bool, "True or False"),
     "float": (Real, "a number"),
@@ -89,6 +91,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
+    kinds = [one.kind for one in signature.parameters.values()]
+    options = "options go by their names: **options" if inspect.Parameter.VAR_KEYWORD in kinds else _IN_A_FILE
     alone = [name for name in names if signature.parameters[name].annotation in _PATHS_ALONE]
     plain = [one for one in signature.parameters.values() if _kind_of(one) in _PLAIN]
 
@@ -100,7 +104,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError:
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
-            _require_paths(name, signature.parameters[name], bound.arguments.get(name, ""))
+            _require_paths(name, signature.parameters[name], bound.arguments.get(name, ""), options)
         for one in plain:
             if one.name in bound.arguments:
                 _require_plain(one, bound.arguments[one.name])
@@ -112,8 +116,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     return with_paths
 
 
-def _require_paths(name: str, parameter: inspect.Parameter, given: Any) -> None:
-    """Refuse what is no path where a function takes paths alone.
+def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:
+    """Refuse what is no path where a function takes paths alone; ``mapped`` is what to do with a mapping.
 
     Raises:
         ConfigError: It is none.
@@ -126,7 +130,7 @@ def _require_paths(name: str, parameter: inspect.Parameter, given: Any) -> None:
         if several:
             remedy = f"give each as an argument of its own: *{name}"
         elif isinstance(one, Mapping):
-            remedy += "; options go by their names: **options"
+            remedy += f"; {mapped}"
         raise ConfigError(f"{name}: expected a path but got {shown(one)}", remedy)
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "HOST",
     "METHODS",
     "OWN_FAMILY",
+    "PHOTO_BACKBONE",
     "RECOMMENDED",
     "SHARING_HOST",
     "TIMM_BACKBONE",
@@ -38,6 +39,8 @@ __all__ = [
 DEFAULT_BASELINE = "hide-prompt"
 DEFAULT_BENCHMARK = "glyphs"
 DEFAULT_BACKBONE = "micro"
+PHOTO_BACKBONE = "vit-tiny"
+"""What messages name for photographs: the smallest that knows them."""
 DEFAULT_POLICY = "min"
 DEFAULT_FIXED_POLICY = "always"
 """The policy of a baseline that does not grow."""

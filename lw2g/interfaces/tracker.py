@@ -35,6 +35,8 @@ class RunStarted(Event):
         resumed: Whether it has been resumed.
         notes: What opening it decided, one line each.
         grows: Whether a policy decides on sets; no :class:`TaskDecided` follows if not.
+        done: Number of tasks that are learned already.
+        goal: Number of tasks after which it stops; None where nobody says.
     """
 
     name: str
@@ -42,6 +44,8 @@ class RunStarted(Event):
     resumed: bool
     notes: tuple[str, ...] = ()
     grows: bool = True
+    done: int = 0
+    goal: int | None = None
 
 
 @attrs.frozen(kw_only=True)

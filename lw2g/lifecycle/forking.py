@@ -116,6 +116,11 @@ def fork(
     on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
     with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
         session = open_session(resolved.config, catalogue, later, moved=moved)
+        if not changed and task + 1 == len(session.parts.infos):
+            raise ConfigError(
+                f"after task {task + 1}, the last, nothing is left to learn, and no option is changed",
+                f"fork after an earlier task, or copy {str(parent)!r}",
+            )
         resolved = attrs.evolve(resolved, config=session.parts.config)
         with _data_kept(changed), _shapes_kept(changed):
             restore(session, taken_over)

@@ -110,10 +110,12 @@ class Run(Observer):
         Raises:
             ConfigError: There are fewer, more are finished already, or the policy cannot decide for them.
         """
-        done = 0
-        if self._checkpoint is not None:
-            done = self._checkpoint.progress["position"]["task"]
-        self._goal = self._session.parts.require_goal(done, tasks)
+        self._goal = self._session.parts.require_goal(self._done, tasks)
+
+    @property
+    def _done(self) -> int:
+        """How many tasks the checkpoint has learned that the run goes on from."""
+        return 0 if self._checkpoint is None else self._checkpoint.progress["position"]["task"]
 
     def follow(self, checkpoint: Checkpoint, join: Callable[[torch.device], None]) -> None:
         """Go on from a checkpoint as a further rank, which writes nothing.
@@ -141,20 +143,11 @@ class Run(Observer):
         trackers = [*self._files.listeners(), *listeners]
         self.reporter = Reporter(trackers, self._sizes[: self._goal])
         self._write_goal()
-        config = to_mapping(self._session.parts.config)
-        settled = self._session.precision
-        notes = [*self._session.parts.layer_notes, *self._training_notes(), *self._growth_notes()]
-        if settled.asked == "auto":
-            notes.insert(0, str(settled))
-        name = self._files.path.name
         workers = self._session.data.workers
         try:
             if workers is not None:
                 workers.start()  # before checkpoints are saved by a thread: no process is forked then
-            grows = not self._session.parts.growth.fixed
-            self.reporter.send(
-                RunStarted(name=name, config=config, resumed=self._resumed, notes=tuple(notes), grows=grows)
-            )
+            self.reporter.send(self._started())
             for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
             device = self._session.parts.engine.device
@@ -179,6 +172,27 @@ class Run(Observer):
             if workers is not None:
                 workers.close()
         return record
+
+    def _started(self) -> RunStarted:
+        """Return the event of the beginning, with what a user should know of what is left."""
+        parts = self._session.parts
+        settled = self._session.precision
+        notes = [*parts.layer_notes, *self._training_notes(), *self._growth_notes()]
+        if settled.asked == "auto":
+            notes.insert(0, str(settled))
+        if self._done == self._goal:  # nothing is learned, and what is to be known is how it could
+            way = f"lw2g continue {as_word(self._files.path)}"
+            is_whole = self._goal == len(self._sizes)
+            notes = [f"nothing is left to learn; new classes: {way} --benchmark NAME"] if is_whole else []
+        return RunStarted(
+            name=self._files.path.name,
+            config=to_mapping(parts.config),
+            resumed=self._resumed,
+            notes=tuple(notes),
+            grows=not parts.growth.fixed,
+            done=self._done,
+            goal=self._goal,
+        )
 
     def _training_notes(self) -> list[str]:
         """Return how many tasks train, where the first ones do and later ones do not."""

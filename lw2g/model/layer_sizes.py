@@ -109,9 +109,10 @@ def layer_notes(
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
     kept, side = _sums((baseline, retrieval))
     if kept:
-        text += f"; sums take up to {_mebibytes(kept)} of memory"
+        text += f"; the head's sums take up to {_mebibytes(kept)} of memory"
     if side:
-        text += f", {_mebibytes(_COPIES * 8 * side**2)} more while solved, in up to about {_seconds(side)}"
+        more = _mebibytes(_COPIES * 8 * side**2)
+        text += f", solving them {more} more and at most about {_seconds(side)} at a time"
     notes = [text]
     if baseline.closed_form is None and baseline.scope != BACKBONE:
         notes.append(

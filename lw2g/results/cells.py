@@ -75,8 +75,14 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
 
 
 def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns in which some row has a value."""
-    return [column for column in columns if _means(table, column)]
+    """Return the columns in which some row has a value; of the default ones no time that nobody took."""
+    shown = []
+    for column in columns:
+        means = _means(table, column)
+        is_idle = column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
+        if means and not is_idle:
+            shown.append(column)
+    return shown
 
 
 def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
@@ -84,8 +90,12 @@ def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
 
     Who names columns wants them, and a single row is compared with none.
     """
-    first_names = tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)])
-    return first_names == DEFAULT_COLUMNS and len(table.rows) > 1
+    return _are_default(columns) and len(table.rows) > 1
+
+
+def _are_default(columns: Sequence[Column]) -> bool:
+    """Whether nobody has named the columns."""
+    return tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)]) == DEFAULT_COLUMNS
 
 
 def _means(table: Table, column: Column) -> set[float]:

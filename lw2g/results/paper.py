@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -17,7 +17,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import components_of, has_known_weights, settings_of, weights_name
 
-__all__ = ["Printed", "differences_of", "of_published", "printed_for"]
+__all__ = ["Printed", "differences_of", "of_published", "printed_for", "published_places"]
 
 _STATED = ("benchmark.split", "backbone.name")
 """Options that :func:`_differences` compares with what the source itself states."""
@@ -103,20 +103,23 @@ def of_published(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalo
         differs: The result of :func:`differences_of` for it.
         catalogue: Says which components were published.
     """
+    published = published_places(run, catalogue)
+    return [text for text, option in differs.items() if published(option)]
+
+
+def published_places(run: ReportedRun, catalogue: Catalogue) -> Callable[[str], bool]:
+    """Return what tells of an option of a run whether it is of something that was published."""
     cited = {place: bool(component.citation) for place, component in components_of(run, catalogue).items()}
-    is_published = cited.get("baseline", True)
-    texts = []
-    for text, option in differs.items():
+
+    def is_of_published(option: str) -> bool:
+        """Whether the component of an option was published; data and retrieval of the method count, too."""
         place = option.rpartition(".")[0] or option
-        if place in ("benchmark", "retrieval"):  # the data and the retrieval of the method
-            is_of_published = is_published
-            if place == "benchmark":  # nor were a user's own images
-                is_of_published = is_published and cited.get(place, True)
-        else:
-            is_of_published = cited.get(place, True)
-        if is_of_published:
-            texts.append(text)
-    return texts
+        own = cited.get(place, True)
+        if place == "retrieval":
+            return cited.get("baseline", True)
+        return own and (place != "benchmark" or cited.get("baseline", True))
+
+    return is_of_published
 
 
 def printed_for(run: ReportedRun, differs: Mapping[str, str], catalogue: Catalogue) -> dict[str, Printed]:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lw2g.errors import counted
 from lw2g.interfaces.tracker import (
     Event,
     PhaseStarted,
@@ -48,9 +49,12 @@ def milestone(event: Event, tasks: int) -> str | None:
     """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
+            if event.done == event.goal:
+                return "; ".join([f"{event.name}: {counted(event.done, 'task')} learned", *event.notes])
             verb = "going on with" if event.resumed else "running"
+            after = f" after task {event.done}" if event.done else ""
             method = method_name(event.config, grows=event.grows)
-            return "\n".join([f"{verb} {event.name}: {method}", *event.notes])
+            return "\n".join([f"{verb} {event.name}{after}: {method}", *event.notes])
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
         case TaskEvaluated():

@@ -14,6 +14,7 @@ from types import FrameType
 
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, Lw2gError
+from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import STOPS
 from lw2g.sweeps.executors import Executor, Future
@@ -40,7 +41,8 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
     problems: dict[str, list[str]] = {}
     for cell in cells:
         try:
-            resolve(catalogue, file=cell.tables())
+            resolved = resolve(catalogue, file=cell.tables())
+            require_drawings(resolved, catalogue, "--set backbone.name=")
         except Lw2gError as error:
             problems.setdefault(str(error), []).append(cell.label)
     if problems:

@@ -24,7 +24,7 @@ from lw2g.vit.anatomy import (
     rotates_or_norms,
 )
 from lw2g.vit.attention import Attention, attention_now, fuses_forwards, without_fused_attention
-from lw2g.vit.compiling import allow_compilations, compiled
+from lw2g.vit.compiling import allow_compilations, compiled, tell_uncompiled
 from lw2g.vit.fingerprint import BackboneFingerprint, WeightSource
 from lw2g.vit.injection import Injection, class_token_index, inject, real_tokens
 from lw2g.vit.joined import JoinedLayers, joined_stages
@@ -442,8 +442,7 @@ class Backbone(nn.Module):
     @contextmanager
     def unread(self) -> Iterator[None]:
         """Exempt forwards within the context from a :meth:`read` under way (un-prompted queries)."""
-        reading = self._reading
-        self._reading = None
+        reading, self._reading = self._reading, None
         try:
             yield
         finally:
@@ -457,6 +456,7 @@ class Backbone(nn.Module):
     @contextmanager
     def _computing(self, injections: Sequence[Injection]) -> Iterator[None]:
         """Compute with injections, in the weights' type and the chosen attention, within the context."""
+        tell_uncompiled(injections if self._compiled else ())
         # autocast(enabled=False) for float32 would switch off the caller's autocast
         stored = self.dtype == torch.bfloat16
         reduced = torch.autocast(self.device.type, dtype=torch.bfloat16) if stored else nullcontext()

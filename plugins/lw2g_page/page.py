@@ -22,6 +22,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
+from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
 from lw2g.results.run_draws import Draw
 from lw2g.results.table import ALL_ROWS, Row, Table
@@ -374,6 +375,7 @@ def _for_script(numbers: Numbers) -> dict[str, Any]:
 
 def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
     """Return what the script shows of a run."""
+    is_of_published = published_places(inside.run, catalogue)
     numbers = {}
     for figure in FIGURES:
         if figure.scope == "run":
@@ -384,7 +386,9 @@ def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
         "packed": _packed(numbers),
         "command": command_of(inside.run, catalogue),
         "origin": _origin(inside.run, catalogue),
-        "deviations": inside.record.get("deviations", []),
+        "deviations": [
+            entry for entry in inside.record.get("deviations", []) if is_of_published(entry["option"])
+        ],
         "changes": inside.record.get("protocol_changes", []),
     }
 

@@ -234,7 +234,7 @@ def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path
     assert [one["class_index"] for one in answers] == [columns.predicted[0], columns.predicted[11]]
     assert open_model(run, catalogue, 2).classes == ("cat", "dog", "eel", "fox")
     assert untimed(resume(run, catalogue)) == untimed(record)
-    forked = lw2g("fork", run, "--at-task", 3, "--out", tmp_path / "fork")
+    forked = lw2g("fork", run, "--at-task", 3, "--policy", "always", "--out", tmp_path / "fork")
     assert forked.exit_code == 0, forked.output
     assert unseal_json(tmp_path / "fork" / "record.json")["accuracy_matrix"] == record["accuracy_matrix"]
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []

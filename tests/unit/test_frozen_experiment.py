@@ -124,15 +124,17 @@ def test_calibration_errors_differ_by_paired_images(script):
     assert stream._drawn_ece("too-sure", np.ones((1, 200))) == pytest.approx(stream.ece("too-sure"))
 
 
-def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
-    """Right answers of a run stand in any order of classes; the verdict is open until every set has a run."""
+def test_few_images_are_paired_run_by_run_and_judged(script, monkeypatch):
+    """A run is set against one of the frozen answer; the verdict is open until every set has both."""
     gains = script("frozen_gains")
-    right = {"auto": "100" + "110" * 9}  # one image of three of class 0, two of the nine others
-    monkeypatch.setattr(gains, "frozen_cells", lambda: {"signs": {"5": {"right": right}}})
-    true = np.arange(10).repeat(3)[::-1]
-    run = SimpleNamespace(true=true, predicted=np.where(true > 0, true, 5))
-    runs = {("few-signs-five", "recommended"): {0: run}}
-    own = gains.few(runs)["signs", 5]
+    true = np.arange(10).repeat(3)
+    # one image of three of class 0, two of the nine others
+    frozen = np.where(np.arange(30) % 3 < np.where(true > 0, 2, 1), true, -1)
+    trained = SimpleNamespace(true=true, predicted=np.where(true > 0, true, 5))
+    runs = {("few-signs-five", "recommended"): {0: trained}}
+    assert gains.few(runs, "recommended") == {}
+    runs["few-signs-five", "frozen-answer"] = {0: SimpleNamespace(true=true, predicted=frozen)}
+    own = gains.few(runs, "recommended")["signs", 5]
     # all but class 0 are right: nine more, one fewer, of thirty
     assert own.mean == pytest.approx(100 * 8 / 30)
     assert own.images == 30
@@ -143,9 +145,39 @@ def test_few_images_are_paired_class_by_class_and_judged(script, monkeypatch):
     monkeypatch.setattr(
         gains,
         "few",
-        lambda runs: {(name, count): more if count == 20 else nothing for name in names for count in (5, 20)},
+        lambda runs, method: {
+            (name, count): more if count == 20 else nothing for name in names for count in (5, 10, 20)
+        },
     )
     assert all("**holds**" in line for line in gains.verdicts({}))
+
+
+def test_fewer_images_of_the_same_classes_are_paired_by_image(script):
+    """Rows of a stream with fewer images pair over orders; claims are open until all orders have both."""
+    fewer, results = script("frozen_fewer"), script("frozen_results")
+    names = {order: tuple(classes) for order, classes in enumerate(([0, 1], [1, 0], [0, 1]))}
+    cell = results.Cell({"order": None}, {"orders": np.array([*names.values()]), "labels": np.arange(2)})
+    known = {fewer.WHOLE: results.Stream(fewer.WHOLE, {None: cell})}
+
+    def run(order, right):
+        true = np.arange(2)
+        return SimpleNamespace(
+            hits=lambda cell: results.laid_out(true, np.where(right, true, 5), cell, order)
+        )
+
+    def rows(orders):
+        # the trained row answers class 1 too, which comes first in order 1
+        frozen = {order: run(order, np.array(names[order]) == 0) for order in orders}
+        return {
+            (fewer.FEW, "stopped-1"): {order: run(order, True) for order in orders},
+            (fewer.FEW, fewer.FROZEN): frozen,
+        }
+
+    own = fewer.differences(known, rows(names), "stopped-1", fewer.FROZEN)[fewer.FEW]
+    assert (own.mean, own.orders, own.images) == (50, 3, 2)
+    lines = {line.split("**")[1]: line for line in fewer.lines(known, rows([0, 1]))}
+    assert "open (2 of 3 orders); on these: holds" in lines["(n-ii)"]
+    assert "**open (0 of 6 orders)**" in lines["(n-iv)"]
 
 
 def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):

@@ -6,7 +6,6 @@ import importlib
 import json
 import random
 import re
-import runpy
 import shutil
 import sys
 import tomllib
@@ -34,7 +33,8 @@ FROZEN = (
 GAINS = "plugins/lw2g_photos/training_gains.json"
 MODULES = (
     *("tables", "prose", "confirmed", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
-    *("gains", "table", "cell", "results", "verdicts"),
+    *("gains", "table", "cell", "results", "verdicts", "carries_picture", "score_picture"),
+    *("interval_plot", "point_plot", "stream_plot"),
     *FROZEN,
     *SCORE,
 )
@@ -66,9 +66,7 @@ def root(tmp_path: Path, script) -> Path:
         *tables.PAGES,
         *tables.confirmed_files(),
         *script("prose").pages(),
-        "docs/leaderboard.svg",
-        "docs/worth.svg",
-        "docs/frozen.svg",
+        *(f"docs/{name}.svg" for name in ("leaderboard", "worth", "frozen", "carries", "growth_score")),
         GAINS,
     }:
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
@@ -504,14 +502,19 @@ def test_every_page_with_numbers_is_looked_at(script):
 
 
 def test_every_block_names_a_command_that_prints_it(script):
-    """By its name or its page's, outside the block or within; and no page names another block."""
+    """Below it by its name, in the README by the page; and no page names another block."""
     tables = script("tables")
     names, missing = [], []
     for page in (*tables.PAGES, "docs/howto/store.md"):
         text = (ROOT / page).read_text()
         told = re.findall(r"python\s+scripts/tables\.py\s+--print\s+([\w./-]+)", text)
-        own = [tables.name_of(block) for block in tables.MARKED.finditer(text)]
-        missing += [f"{page}: {name}" for name in own if name not in told and page not in told]
+        blocks = list(tables.MARKED.finditer(text))
+        own = [tables.name_of(block) for block in blocks]
+        below = [
+            page in told if page == tables.README else f"--print {name}`</sub>" in block[0]
+            for name, block in zip(own, blocks, strict=True)
+        ]
+        missing += [f"{page}: {name}" for name, there in zip(own, below, strict=True) if not there]
         assert {*told} <= {*own, page}, page
         names += own
         packs = re.findall(r"scripts/tables\.py\s+--packs\s+([\w-]+)", text)
@@ -539,29 +542,6 @@ def test_a_block_is_printed_as_its_page_has_it(script):
     assert list(tables.blocks(written, "one")) == ["## one\n\n| 1 |"]
     assert list(tables.blocks(written, "docs/a.md")) == ["## one\n\n| 1 |", "## gains\n\n2"]
     assert list(tables.blocks(written, "four")) == []
-
-
-@pytest.mark.parametrize(
-    ("picture", "given"),
-    [
-        ("carries", ["experiments/carries/cells/turns.0.slca-plus-plus.64.npz"]),
-        ("growth_score", []),
-    ],
-)
-def test_a_picture_of_numbers_is_what_its_script_draws(picture, given, tmp_path, monkeypatch):
-    """To the byte, from the stored answers; other pictures are compared by scripts/tables.py."""
-    pytest.importorskip("vl_convert", reason="needs the extra report")
-    drawn = tmp_path / "drawn.svg"
-    file = ROOT / "experiments" / picture / "picture.py"
-    monkeypatch.setattr(sys, "argv", [str(file), *(str(ROOT / each) for each in given), str(drawn)])
-    monkeypatch.syspath_prepend(str(file.parent))
-    before = {*sys.modules}
-    try:
-        runpy.run_path(str(file), run_name="__main__")
-    finally:
-        for name in {*sys.modules} - before:
-            sys.modules.pop(name, None)
-    assert drawn.read_text() == (ROOT / "docs" / f"{picture}.svg").read_text()
 
 
 def test_what_the_list_of_numbers_has_stands_on_its_page(script, root):

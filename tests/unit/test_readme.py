@@ -28,10 +28,19 @@ def listed_methods() -> str:
 
 
 def test_the_number_of_methods_is_that_of_the_list() -> None:
-    """The first sentence counts the methods that the folded list names."""
+    """The first list counts the methods that the folded list names, and the controls among them."""
     named = re.findall(r"`([\w-]+)`", listed_methods())
     assert len(named) == len(set(named))
     assert f"{len(named)} methods" in README
+    controls = {
+        entry.component.name
+        for entry in load_catalogue(disabled=()).components()
+        if entry.component.kind == "baseline" and entry.origin.first_party and entry.component.control
+    }
+    _, _, listed = listed_methods().partition("- Controls: ")
+    assert {*re.findall(r"`([\w-]+)`", listed)} == controls
+    assert len(controls) == 6
+    assert "six of them controls" in README
 
 
 def test_the_readme_is_short() -> None:

@@ -92,12 +92,20 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
         "final accuracy 85.62 % (FAA)",
         "1 set for 2 tasks",
         "after each task: 91.50 █▇ 85.62",
-        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came",
+        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came, among the classes so "
+        "far; FAA is of test images, among all",
         "6 s; 1,000 numbers kept beside the backbone",
         "tasks that moved features unusually far: 2",
     ]
     assert (
         lines[-1] == f"1 setting differs from the published method; all numbers: lw2g show {tmp_path} --all"
+    )
+    meant = {"baseline": {"name": "simple-cil", "head": "auto"}}
+    content = seal_json(RECORD | {"config": RECORD["config"] | meant})
+    (tmp_path / "record.json").write_bytes(content)
+    assert (
+        "\nmethod: --recommended, of lw2g and published nowhere as a whole; all"
+        in invoke("show", tmp_path).stdout
     )
 
 

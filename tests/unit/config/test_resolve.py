@@ -105,7 +105,12 @@ def test_a_benchmark_without_a_preset_uses_general_values_and_says_so():
     """Ruling o: no preset is a fact a user is told."""
     resolved = resolve(CATALOGUE, benchmark="new-one")
     assert (resolved.preset, resolved.config.baseline.config) == ("general", BaselineConfig())
-    assert resolved.notes == ("baseline 'hide-prompt' has no preset for 'new'; its general values are used",)
+    (told,) = resolved.notes
+    assert told.startswith(
+        "no values of baseline 'hide-prompt' were tried on 'new', and it runs with its def"
+    )
+    # what has no values anywhere has none to miss
+    assert resolve(load_catalogue(), benchmark="folder", baseline="simple-cil").notes == ()
 
 
 LAYERS = ("preset", "file", "explicit")

@@ -195,12 +195,17 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
         function("a")  # type: ignore[call-arg]
     wrong: tuple[tuple[tuple[Any, ...], str], ...] = (
         ((None, "b"), "one: expected a path but got None; give the path of a file or a folder$"),
-        (({"a": 1}, "b"), r"one: expected a path but got {'a': 1}; .*by their names: \*\*options"),
+        (({"a": 1}, "b"), r"one: expected a path but got {'a': 1}; .*; write what it holds"),
         (("a", "b", ["c"]), r"more: expected a path but got \['c'\]; give each as an argument of .*: \*more"),
     )
     for arguments, message in wrong:
         with pytest.raises(ConfigError, match=message):
             function(*arguments)
+    # an option has a name there, and what a grid holds has none
+    with pytest.raises(ConfigError, match=r"but got {'a': 1}; .*; options go by their names: \*\*options$"):
+        lw2g.run({"a": 1})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"grid: expected .*; write what it holds to a TOML file$"):
+        lw2g.sweep({"a": 1})  # type: ignore[arg-type]
 
 
 def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:

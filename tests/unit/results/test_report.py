@@ -15,6 +15,7 @@ from lw2g.errors import ConfigError
 from lw2g.results.cells import shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.found_runs import read_run
+from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import MeanStd, paired_difference, summary
 from lw2g.results.table import tables_of
@@ -81,6 +82,13 @@ def test_default_columns_are_those_that_differ(write_run, installed):
     assert names == ["faa", "total_s"]
     asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
     assert asked == ["faa", "ssp"]
+    # a single row is compared with none, and a time that nobody took says nothing of it
+    for seconds, others in ((0.0, []), (3.0, ["evidence_s"])):
+        (table,) = tables_of([write_run(80.0, **{"record.seconds.evidence": seconds})], installed)
+        names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+        assert [name for name in names if name == "evidence_s"] == others
+        asked = [column.name for column in shown_columns(table, chosen_columns("evidence_s", {}))]
+        assert asked == ["evidence_s"]
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
@@ -376,6 +384,8 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
         shared = {"benchmark.name": "folder", "benchmark.test_share": 0.2}
         (table,) = tables_of([write_run(80.0, **shared, **LW2G)], installed.with_component(photos))
         told.append([text for text in table.rows[0].differs if "test_share" in text])
+        published = published_places(table.rows[0].runs[0], installed.with_component(photos))
+        assert published("benchmark") is published("benchmark.test_share") is bool(citation)
     assert told == [["benchmark.test_share none, ours 0.2"], []]
 
 

@@ -20,7 +20,13 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g.runtime.progress_display import LineProgress, NotebookProgress, TerminalProgress, progress_tracker
+from lw2g.runtime.progress_display import (
+    LineProgress,
+    NotebookProgress,
+    TerminalProgress,
+    milestone,
+    progress_tracker,
+)
 from lw2g_testing.made_evidence import measured_set
 
 CONFIG = {"baseline": {"name": "dual-prompt"}, "policy": {"name": "min"}, "constraints": {"cpk": {}}}
@@ -127,7 +133,7 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     """Both kinds of progress say what was decided, that it is sure to share, and which set was as near."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     tracker = progress_tracker(console)
-    tracker.on_event(RunStarted(name="run-1", config=CONFIG, resumed=True))
+    tracker.on_event(RunStarted(name="run-1", config=CONFIG, resumed=True, done=2, goal=4))
     tracker.on_event(TaskDecided(task=2, decision={"decision": "reuse", "set": 0, "candidates": []}))
     values = ((0, -3.54), (1, -3.49), (2, 1.0))
     tied = [measured_set(own, value, 0.4).as_mapping() for own, value in values]
@@ -136,5 +142,7 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     tracker.close()
     told = "(100% sure to share; hindrance: #0 -3.54 ± 0.40, #1 -3.49 ± 0.40, #2 1.00 ± 0.40; #1 within an"
     assert told in " ".join(console.file.getvalue().split())
-    assert "going on with run-1" in console.file.getvalue()
+    assert "going on with run-1 after task 2: " in console.file.getvalue()
     assert "task 3: reuses set #0" in console.file.getvalue()
+    ended = RunStarted(name="run-1", config=CONFIG, resumed=True, done=4, goal=4, notes=("new classes: so",))
+    assert milestone(ended, 4) == "run-1: 4 tasks learned; new classes: so"

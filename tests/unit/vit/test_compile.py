@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from lw2g.ground.notes import tell_note_once
 from lw2g.vit.adapter import AdapterInjection
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.low_rank import LowRankInjection
@@ -30,6 +31,14 @@ def compilations():
     counters.clear()
     yield lambda: counters["stats"]["unique_graphs"]
     torch._dynamo.reset()
+
+
+def notes(caplog):
+    """Return the notes so far, and forget them."""
+    told = [record.getMessage() for record in caplog.records if record.name == "lw2g.progress"]
+    tell_note_once.cache_clear()
+    caplog.clear()
+    return told
 
 
 def gradients(backbone, images, parameters, *others):
@@ -62,8 +71,9 @@ def test_one_compilation_serves_all_sets(make_vit, images, randn, compilations):
     assert "forward" not in vars(backbone.model.blocks[0])
 
 
-def test_hooked_blocks_run_as_they_are(make_vit, images, randn, compilations):
-    """Taps, low-rank updates, adapters and tokens give the same beside compiled blocks."""
+def test_hooked_blocks_run_as_they_are(make_vit, images, randn, compilations, caplog):
+    """Taps, low-rank updates, adapters and tokens give the same beside compiled blocks; a note tells."""
+    tell_note_once.cache_clear()
     plain = Backbone.wrap(make_vit(), name="tiny")
     backbone = Backbone.wrap(make_vit(), name="tiny").compile_blocks([3], backend="eager")
     weight, rows = randn(48, 48), randn(2, 48)
@@ -80,6 +90,16 @@ def test_hooked_blocks_run_as_they_are(make_vit, images, randn, compilations):
     read, expected = (one.activations(images, taps, others) for one in (backbone, plain))
     torch.testing.assert_close(read, expected)
     assert compilations()
+    (told,) = notes(caplog)
+    assert told.startswith("note: run.compile: blocks whose layers are updated (low-rank updates, adapters)")
+    # with an update in each block nothing is compiled; prefixes alone have no note
+    torch._dynamo.reset()
+    counters.clear()
+    updates = LowRankInjection({block: {"q": weight.clone().requires_grad_()} for block in range(4)})
+    backbone.features(images, [updates]).sum().backward()
+    assert (compilations(), notes(caplog)) == (0, [told])
+    gradients(backbone, images, parameters)
+    assert notes(caplog) == []
 
 
 @pytest.mark.slow
