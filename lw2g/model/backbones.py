@@ -58,7 +58,7 @@ def require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) -
 def _wanted(manifest: Manifest) -> str:
     return (
         f"give the weights of {manifest.weights_name!r} with SHA-256 {manifest.fingerprint.sha256} as "
-        "--weights FILE, or export with --with-backbone"
+        "--weights FILE, or an export that has them inside (--with-backbone)"
     )
 
 
