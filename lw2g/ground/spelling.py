@@ -37,7 +37,7 @@ _PLAIN: Mapping[str, tuple[type, str]] = {
     "int": (Integral, "a whole number"),
     "str": (str, "a text"),
 }
-"""Annotations, without a None that is added, of parameters that take such a value alone: its type and name."""
+"""Annotations, without a None that is added, of parameters that take such alone: its type and name."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -87,8 +87,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function take paths that begin with ``~``: in each parameter whose annotation names ``Path``.
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
-    Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything else is
-    refused (:class:`ConfigError`).
+    Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
+    else is refused (:class:`ConfigError`).
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
