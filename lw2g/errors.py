@@ -181,6 +181,8 @@ def shown(value: object) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number with too many digits
         return f"a {type(value).__name__} that is too large to show"
+    if "\n" in text:  # of a text there is none; a model's has three lines
+        text = " ".join(text.split())
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST // 2]}... ({len(text)} characters)"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
-from lw2g.errors import DataError
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.importing import importing_torch
@@ -189,11 +189,13 @@ def export(
 ) -> int:
     """Write the model of the run in the directory ``run`` into the new folder ``out``.
 
+    With ``with_backbone``, ``run`` may be a model itself: the new one has its frozen weights inside.
+
     ``lw2g predict`` and ``lw2g.load`` use it like a run, with the same predictions. They need neither the run
     nor its data, only the installed baseline, retrieval strategy and backbone: it contains no code.
 
     Args:
-        run: The run's directory.
+        run: The directory of the run, or of an exported model.
         out: The folder.
         task: The finished task, counted from 1, whose model to export; None for the newest.
         with_backbone: Whether to include the frozen weights, and not only their checksum.
@@ -208,12 +210,21 @@ def export(
 
     Raises:
         DataError: There is no such run or task, or its data are gone.
-        ConfigError: The folder is in use, or the run has no model to export.
+        ConfigError: The folder is in use, or the run has no model to export; or there is a model already, and
+            nothing to add to it.
     """
-    from lw2g.model.exporting import export_run
+    from lw2g.model.exported import is_export
+    from lw2g.model.exporting import export_run, with_backbone_inside
     from lw2g.model.learnable_export import export_learnable
 
     file = None if weights is None else Path(weights)
     catalogue = catalogue_of(local, run)
+    if is_export(Path(run)):
+        if not with_backbone or learnable or task is not None:
+            raise ConfigError(
+                f"{str(run)!r} holds an exported model and no run",
+                "copy the folder, or give --with-backbone alone, which puts its backbone inside",
+            )
+        return with_backbone_inside(Path(run), catalogue, Path(out), weights=file)
     write = export_learnable if learnable else export_run
     return write(Path(run), catalogue, Path(out), task, with_backbone=with_backbone, weights=file)

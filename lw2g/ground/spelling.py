@@ -31,12 +31,13 @@ _PATHS_ALONE = ("str | Path", "str | Path | None")
 _IN_A_FILE = "write what it holds to a TOML file"
 """What is said of a mapping where options have no names of their own, as of a grid."""
 _PLAIN: Mapping[str, tuple[type, str]] = {
+    "Mapping[str, Any]": (Mapping, "a dict"),
     "bool": (bool, "True or False"),
     "float": (Real, "a number"),
     "int": (Integral, "a whole number"),
     "str": (str, "a text"),
 }
-"""Annotations, without a None that is added, of parameters that take one plain value: its type and name."""
+"""Annotations, without a None that is added, of parameters that take such alone: its type and name."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -86,8 +87,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function take paths that begin with ``~``: in each parameter whose annotation names ``Path``.
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
-    Python never does. Where a parameter takes paths, a number, a text or a switch alone, anything else is
-    refused (:class:`ConfigError`).
+    Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
+    else is refused (:class:`ConfigError`).
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -140,7 +141,7 @@ def _kind_of(parameter: inspect.Parameter) -> str:
 
 
 def _require_plain(parameter: inspect.Parameter, given: Any) -> None:
-    """Refuse a value of another type where a function takes one number, text or switch.
+    """Refuse a value of another type where a function takes one number, text, switch or dict.
 
     Raises:
         ConfigError: It is none.

@@ -56,12 +56,10 @@ def require_same(manifest: Manifest, backbone: Backbone, weights: Path | None) -
 
 
 def _wanted(manifest: Manifest) -> str:
-    remedy = (
+    return (
         f"give the weights of {manifest.weights_name!r} with SHA-256 {manifest.fingerprint.sha256} as "
-        "--weights FILE"
+        "--weights FILE, or an export that has them inside (--with-backbone)"
     )
-    # one that learns further comes from no run that could be exported anew
-    return remedy if manifest.learning is not None else f"{remedy}, or export with --with-backbone"
 
 
 def require_rebuilt(chosen: BackboneChoice, weights: Mapping[str, Tensor], catalogue: Catalogue) -> None:

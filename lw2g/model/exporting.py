@@ -17,7 +17,7 @@ from lw2g.errors import ConfigError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.component import Kind
 from lw2g.model.backbones import require_rebuilt
-from lw2g.model.exported import Saved, write_export
+from lw2g.model.exported import Saved, read_export, write_export
 from lw2g.model.live import live_model
 from lw2g.model.manifest import Learning, Manifest
 from lw2g.model.parts import (
@@ -31,7 +31,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["Memory", "as_exported", "export_run", "lasting_tensors"]
+__all__ = ["Memory", "as_exported", "export_run", "lasting_tensors", "with_backbone_inside"]
 Memory: TypeAlias = tuple[Learning, Mapping[str, Tensor], Mapping[str, Tensor]]
 """The history of a model, what rejects unknown images, and what only learning reads."""
 _RUN_OPTIONS = ("seed", "precision", "deterministic", "compile", "evaluation_batch", "probabilities")
@@ -121,6 +121,40 @@ def _export(
         require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights
     )
     return write_export(Saved(manifest=manifest, tensors=tensors, learned=learned), out, look=look)
+
+
+def with_backbone_inside(directory: Path, catalogue: Catalogue, out: Path, *, weights: Path | None) -> int:
+    """Copy an exported model into a new folder, with its frozen weights inside; it learns on as before.
+
+    Args:
+        directory: The model.
+        catalogue: Where its components come from.
+        out: The folder.
+        weights: A file with the backbone's weights; None for where they were.
+
+    Returns:
+        The bytes of what was written.
+
+    Raises:
+        DataError: There is no such model, or its backbone is another one or nowhere.
+        ConfigError: The folder is in use, or the backbone cannot be put inside.
+    """
+    with reserved(out, inputs=(directory,)) as place:
+        saved = read_export(directory, whole=True)
+        parts = live_model(saved, catalogue, device="cpu", weights=weights).parts
+        if parts.backbone.takes_vectors:
+            raise ConfigError("a model of stored features has no backbone to put inside", "copy its folder")
+        state = parts.backbone.model.state_dict()
+        require_rebuilt(parts.config.backbone, state, catalogue)
+        manifest = attrs.evolve(
+            saved.manifest,
+            state=state_sha256(state),
+            backbone=attrs.evolve(saved.manifest.backbone, weights=None),
+        )
+        tensors = {**saved.tensors, **under("backbone", state)}
+        whole = manifest.learning is not None
+        look = partial(require_usable, catalogue=catalogue, whole=whole, device="cpu", weights=None)
+        return write_export(attrs.evolve(saved, manifest=manifest, tensors=tensors), place, look=look)
 
 
 def lasting_tensors(parts: ModelParts) -> dict[str, Tensor]:

@@ -185,7 +185,7 @@ class TrainedModel(nn.Module):
         """Show a notebook the same."""
         return facts_table(facts_of(self, self.known))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Tensor | nn.Module:
         """Say of a method that a model might have what does it."""
         try:
             return super().__getattr__(name)

@@ -133,6 +133,8 @@ def untaught_of(saved: Saved, beside: ModelParts, catalogue: Catalogue) -> list[
         ConfigError: The backbone has not as many layers.
     """
     rows = _rows_by_layers(saved)
+    # weights that an export brought along go along with whichever is taken
+    inside = under("backbone", part(saved.tensors, "backbone"))
     models = []
     for candidate in saved.manifest.history.candidates:
         manifest = as_exported(saved.manifest.with_candidate(candidate), catalogue)
@@ -146,7 +148,9 @@ def untaught_of(saved: Saved, beside: ModelParts, catalogue: Catalogue) -> list[
                 f"the model keeps features of other widths than {width}, which its backbone has",
                 "make it anew: lw2g start",
             )
-        models.append(untaught(empty, manifest, catalogue, under("features", own), candidate.units))
+        model = untaught(empty, manifest, catalogue, under("features", own), candidate.units)
+        tensors = {**model.saved.tensors, **inside}
+        models.append(attrs.evolve(model, saved=attrs.evolve(model.saved, tensors=tensors)))
     return models
 
 

@@ -90,7 +90,7 @@ def learn(
 
 def unlearn(
     directory: Path,
-    name: str | None,
+    name: str | int | None,
     catalogue: Catalogue,
     *,
     out: Path | None = None,

@@ -6,7 +6,7 @@ import copy
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,13 @@ def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
     """Numbers, texts and switches by their annotations; numpy's are such, and True is no number."""
 
     @expands_paths
-    def function(count: int = 1, rate: float | None = None, name: str = "a", on: bool = True) -> Any:
+    def function(
+        count: int = 1,
+        rate: float | None = None,
+        name: str = "a",
+        on: bool = True,
+        local: Mapping[str, Any] | None = None,
+    ) -> Any:
         return count, rate, name, on
 
     taken = function(np.int64(2), np.float32(0.5), "b", np.bool_(False))  # type: ignore[arg-type]
@@ -226,6 +232,7 @@ def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
         ({"rate": "a"}, "rate: expected a number but got 'a'; give a number, or leave it out$"),
         ({"name": 0}, "name: expected a text but got 0; give a text, as in name='a'$"),
         ({"on": "no"}, "on: expected True or False but got 'no'"),
+        ({"local": "x"}, "local: expected a dict but got 'x'; give a dict, or leave it out$"),
     )
     for arguments, message in wrong:
         with pytest.raises(ConfigError, match=message):

@@ -370,3 +370,29 @@ def test_forged_sizes_are_refused_before_a_step(drawn: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match="of other widths than 512"):
         lw2g.learn(tmp_path / "narrow", folder, out=tmp_path / "no", device="cpu")
     assert not (tmp_path / "no").exists()
+
+
+def test_a_model_takes_its_backbone_along_whichever_head_is_chosen(
+    ones: tuple[Path, list[dict[str, Any]]], drawn: Path, tmp_path: Path
+) -> None:
+    """`export --with-backbone` of a model: it learns and unlearns as before, and the weights stay inside."""
+    before = ones[0] / "1"
+    done = CliRunner().invoke(main, ["export", str(before), str(tmp_path / "whole"), "--with-backbone"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.endswith("with its backbone\n")
+    new = _folder(drawn, NAMES[2:], tmp_path / "new")
+    lw2g.learn(tmp_path / "whole", new, out=tmp_path / "more", device="cpu")
+    _, step = lw2g.learn(before, new, out=tmp_path / "plain", device="cpu")
+    lw2g.unlearn(tmp_path / "more", last=True, out=tmp_path / "back", device="cpu")
+    assert "choice" in step  # models of all candidates are made anew
+    for one, other in (("whole", before), ("more", tmp_path / "plain"), ("back", before)):
+        inside, outside = (read_export(path).tensors for path in (tmp_path / one, other))
+        weights = {name for name in inside if name.startswith("backbone/")}
+        assert weights
+        assert inside.keys() - weights == outside.keys()
+        assert all(torch.equal(inside[name], value) for name, value in outside.items())
+    for wrong in ({}, {"with_backbone": True, "task": 1}, {"with_backbone": True, "learnable": True}):
+        with pytest.raises(
+            ConfigError, match="an exported model and no run; copy the folder, or give with_backb"
+        ):
+            lw2g.export(before, tmp_path / "no", **wrong)
