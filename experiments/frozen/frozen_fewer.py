@@ -139,9 +139,9 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     over = [own.mean for own in differences(known, runs, "recommended", "lda").values()]
     if over:
         yield (
-            "The latter answers by `lda`, the frozen answer by the head that its images choose: over `lda` it "
-            f"has {min(over):+.1f} to {max(over):+.1f} points at every number, so that its falling column is "
-            "what the other head gains."
+            "The latter answers by `lda`, the frozen answer by the head that its images choose: over `lda` "
+            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number, so that its falling column "
+            "is what the other head gains."
         )
     images = FACTS[FEW]["train_per_class"]
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN, "lda")}

@@ -55,8 +55,8 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         means = [own.mean for own in fewer.values()]
         yield (
             f"In short: on all of CIFAR-100, on which its method was chosen, training on the first task has "
-            f"{min(means):+.1f} to {max(means):+.1f} points over the frozen answer at every number of images, "
-            f"with its interval at {frozen_fewer.images_on(fewer, 1)} a class."
+            f"{min(means):+.1f} to {max(means):+.1f} points over the frozen answer at every number of "
+            f"images, with its interval at {frozen_fewer.images_on(fewer, 1)} a class."
         )
     above, below = (
         [*report, *development]
