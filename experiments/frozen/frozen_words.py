@@ -121,6 +121,26 @@ def _as_runs(known: Streams, runs: Trained, role: str) -> str:
     return ", ".join(ended)
 
 
+APART_BY = 1.0
+"""Points from which a run is said to end elsewhere than `start`."""
+
+
+def _few_as_runs(runs: Trained) -> str:
+    """Return where a run of the frozen answer on few images ends elsewhere than the head of all at once."""
+    ended = []
+    for name, cells in frozen_gains.frozen_cells().items():
+        for count, word in frozen_gains.NAMES.items():
+            stream = f"few-{name}-{word}"
+            run = runs.get((stream, "frozen-answer"), {}).get(0)
+            if run is None or str(count) not in cells:
+                continue
+            right = 100 * float((run.true == run.predicted).mean())
+            at_once = cells[str(count)]["accuracy"]["auto"][0]
+            if abs(right - at_once) > APART_BY:
+                ended.append(f"{right:.1f} on `{stream}` (`start` {at_once:.1f})")
+    return ", ".join(ended) or "no other place"
+
+
 def told(stored: Any) -> dict[str, str]:
     """Return what stands for fields of sentences that no single row answers.
 
@@ -134,6 +154,10 @@ def told(stored: Any) -> dict[str, str]:
         for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
     }
     fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
+    fields["{frozen/few/as-runs}"] = _few_as_runs(runs)
+    every_less_first = frozen_fewer.differences(known, runs, "recommended", TRAINED)
+    fields["{fewer/every/less-first}"] = str(every_less_first.get(frozen_fewer.FEW, "-"))
+    fields["{fewer/least/images}"] = str(frozen_gains.FACTS[frozen_fewer.FEW]["train_per_class"])
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]

@@ -95,7 +95,10 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     kinds = [one.kind for one in signature.parameters.values()]
     options = "options go by their names: **options" if inspect.Parameter.VAR_KEYWORD in kinds else _IN_A_FILE
     alone = [name for name in names if signature.parameters[name].annotation in _PATHS_ALONE]
-    plain = [one for one in signature.parameters.values() if _kind_of(one) in _PLAIN]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    plain = [
+        one for one in signature.parameters.values() if _kind_of(one) in _PLAIN and one.kind not in several
+    ]
 
     @wraps(function)
     def with_paths(*args: P.args, **kwargs: P.kwargs) -> T:

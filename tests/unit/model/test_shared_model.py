@@ -74,7 +74,7 @@ def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
         "  2 classes: dark, light",
         f"  1 task, from {folder}",
     ]
-    model._classes = tuple(f"class {number}" for number in range(12))
+    model.known = tuple(f"class {number}" for number in range(12))
     assert repr(model).splitlines()[1].endswith("class 8, class 9, ...")
     assert "<td>12 classes: class 0" in model._repr_html_()
 
