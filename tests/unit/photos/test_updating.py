@@ -349,6 +349,9 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
     picture(tmp_path / "twice/ant/0.png", 0)
     picture(tmp_path / "twice/bat/0.png", 0)
+    for number in range(3):
+        picture(tmp_path / f"thrice/ant/{number}.png", number)
+        picture(tmp_path / f"thrice/bat/{number}.png", number)
     picture(tmp_path / "escape/\x1b[31mbad/0.png", 0)
     picture(tmp_path / "loose/0.png", 0)
     (tmp_path / "empty/bat").mkdir(parents=True)
@@ -361,7 +364,8 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     picture(tmp_path / "splits/train/ant/0.png", 0)
     picture(tmp_path / "splits/test/ant/0.png", 1)
     for folder, told in (
-        ("twice", "is an image of class 'ant', too; keep it in one"),
+        ("twice", r"1 image lies in two classes, '.*twice/ant/0.png' and '.*twice/bat/0.png'; keep it in one$"),
+        ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
