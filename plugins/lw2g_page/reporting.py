@@ -39,7 +39,8 @@ def report(
 ) -> Report:
     """Tabulate the runs in and below the given directories, one table per benchmark.
 
-    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
+    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted,
+    damaged ones are left out and named.
     ``against`` takes a row's label, or a part of it that is unique, and adds differences over pairs of equal
     seed and class order, with 95 % intervals.
 
@@ -55,14 +56,22 @@ def report(
             of it does not hold is left out and named.
 
     Raises:
-        DataError: There is no run, or no store.
+        DataError: There is no run that can be read, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
     # tables compute by numpy, which `lw2g report --help` does without
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
 
-    found = list(find_runs([Path(run) for run in runs]))
+    found = []
+    damaged = []
+    for run in find_runs([Path(run) for run in runs], damaged=True):
+        if run.state == "damaged":
+            damaged.append(run.problem)
+        else:
+            found.append(run)
+    if damaged and not found:
+        raise DataError(damaged[0])
     if not found:
         where = "no directory was given"
         if runs:
@@ -80,7 +89,7 @@ def report(
     if against is not None:
         require_row(tables, against)
     command = _command(runs, columns, against, mixed, store)
-    return Report(tables, chosen, against, catalogue, command, left_out)
+    return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
 
 def _command(
@@ -114,6 +123,7 @@ class Report(Tabular):
     Attributes:
         tables: The tables.
         left_out: What of a store does not hold and is not in the tables, one line each.
+        damaged: What is wrong with runs that cannot be read and are not in the tables, one line each.
     """
 
     def __init__(
@@ -124,8 +134,10 @@ class Report(Tabular):
         catalogue: Catalogue,
         command: str,
         left_out: Sequence[str] = (),
+        damaged: Sequence[str] = (),
     ) -> None:
         self.left_out = tuple(left_out)
+        self.damaged = tuple(damaged)
         self.tables = tuple(tables)
         self._columns = columns
         self._against = against
