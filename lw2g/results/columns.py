@@ -136,7 +136,7 @@ def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) 
         records: Records, which define the metrics of plugins that are not installed.
         catalogue: Defines the metrics of installed plugins.
     """
-    definitions: dict[str, Mapping[str, Any]] = dict.fromkeys(catalogue.names("metric"), {})
+    definitions: dict[str, Mapping[str, Any]] = {name: {} for name in catalogue.names("metric")}
     for record in records:
         definitions |= record.get("metric_definitions", {})
     columns = {}
