@@ -22,6 +22,7 @@ from lw2g.errors import ConfigError, counted, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.results.found_runs import columns_of_sweep
 from lw2g.sweeps import EXECUTORS
 from lw2g.sweeps.cell_costs import cell_costs
 from lw2g.sweeps.executors import load_executor, merged_settings, need_of_executor
@@ -101,7 +102,7 @@ def sweep(
     store = SweepDirectory(Path(out) if out else RUNS / name)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(file), given, executor_options or {})
-    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
+    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, read_columns(file))
     return SweepResult(store.path, statuses)
 
 
@@ -158,11 +159,6 @@ class Plan:
         self.cells = cells
         self.executor = executor
         self._catalogue = catalogue
-
-    @property
-    def columns(self) -> str | None:
-        """The columns of the grid's table, as ``lw2g report --columns`` takes them; None: the usual ones."""
-        return read_columns(self.grid)
 
     @cached_property
     def needs(self) -> list[tuple[Need, ...]]:
@@ -303,7 +299,7 @@ def retry_sweep(
             say(f"{status.cell.label}: the old run is kept in {kept}")
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(store.executor(), given, executor_options or {})
-    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch)
+    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, columns_of_sweep(store.path))
     return SweepResult(store.path, statuses)
 
 

@@ -166,9 +166,8 @@ def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> 
 
 def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     """Print the table of a rehearsal, and what the real run needs that is not here."""
-    columns = real.columns
     if any(status.state == "finished" for status in result.cells):
-        text = tabulate(result.path, columns=columns).to_text("md")
+        text = tabulate(result.path).to_text("md")
         click.echo(printable(text, lines=True), nl=False)
     kinds = counted(len(result.cells), "kind")
     click.echo(f"rehearsed: {kinds} of cells, for {counted(len(real.cells), 'cell')} of the real run")
@@ -178,10 +177,9 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
         click.echo("the real run has all that it needs")
     grid = real.grid
     place = f"runs/{grid.stem}"
-    more = f" --columns {columns}" if columns else ""
     click.echo(
         f"the real run: lw2g sweep {as_word(grid)} --out {as_word(place)}; its table: lw2g report "
-        f"{as_word(place)}{more}"
+        f"{as_word(place)}"
     )
 
 

@@ -63,15 +63,23 @@ _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
     """Return the columns in which some row has a value.
 
-    Of the default columns those are left out that say the same of every row: they compare nothing.
+    Of the default columns those are left out that say the same of every row: they compare nothing. The number
+    of sets stays where tasks share one: how few are enough is what growth decides.
     """
     leaves_out = omits_equal(table, columns)
+    kept = {*_ALWAYS, "ssp"} if any(map(_shares_sets, table.rows)) else {*_ALWAYS}
     shown = []
     for column in valued_columns(table, columns):
-        if leaves_out and len(_means(table, column)) == 1 and column.name not in _ALWAYS:
+        if leaves_out and len(_means(table, column)) == 1 and column.name not in kept:
             continue
         shown.append(column)
     return shown
+
+
+def _shares_sets(row: Row) -> bool:
+    """Whether some run of a row has fewer sets than tasks; a method without sets has no number of them."""
+    sets = [(run.metric("ssp"), run.done) for run in row.runs]
+    return any(number is not None and number < tasks for number, tasks in sets)
 
 
 def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:

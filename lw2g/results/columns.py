@@ -130,13 +130,13 @@ DEFAULT_COLUMNS = (
 
 
 def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) -> dict[str, Column]:
-    """Return a column, by name, for each metric in the records that is not one of lw2g's own.
+    """Return a column, by name, for each metric, installed or in the records, that is not one of lw2g's own.
 
     Args:
         records: Records, which define the metrics of plugins that are not installed.
         catalogue: Defines the metrics of installed plugins.
     """
-    definitions: dict[str, Mapping[str, Any]] = {}
+    definitions: dict[str, Mapping[str, Any]] = {name: {} for name in catalogue.names("metric")}
     for record in records:
         definitions |= record.get("metric_definitions", {})
     columns = {}
@@ -157,8 +157,15 @@ def further_columns(records: Iterable[Mapping[str, Any]], catalogue: Catalogue) 
     return columns
 
 
-def chosen_columns(wanted: str | Sequence[str] | None, further: Mapping[str, Column]) -> list[Column]:
+def chosen_columns(
+    wanted: str | Sequence[str] | None, further: Mapping[str, Column], where: str = "--columns"
+) -> list[Column]:
     """Return the requested columns, by default the usual ones and those of plugins' metrics.
+
+    Args:
+        wanted: Their names, in a list or with commas; ``all`` for all of them.
+        further: Columns by name beside lw2g's own.
+        where: What names them, for the error.
 
     Raises:
         ConfigError: A column is unknown.
@@ -167,7 +174,7 @@ def chosen_columns(wanted: str | Sequence[str] | None, further: Mapping[str, Col
     if wanted is None:
         names = [*DEFAULT_COLUMNS, *further]
     elif isinstance(wanted, str):
-        names = wanted.split(",")
+        names = [name.strip() for name in wanted.split(",")]
     else:
         names = list(wanted)
     if names == ["all"]:
@@ -175,7 +182,7 @@ def chosen_columns(wanted: str | Sequence[str] | None, further: Mapping[str, Col
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"--columns: no column is called {name!r}{nearest(name, known)}",
+                f"{where}: no column is called {name!r}{nearest(name, known)}",
                 f"there are: {', '.join(known)}",
             )
     return [known[name] for name in names]

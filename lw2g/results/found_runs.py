@@ -24,7 +24,7 @@ from lw2g.interfaces.tracker import Stepped
 if TYPE_CHECKING:
     from lw2g.results.recomputed import Columns  # without numpy, which lists of runs do not need
 
-__all__ = ["Given", "ReportedRun", "State", "find_runs", "read_run"]
+__all__ = ["Given", "ReportedRun", "State", "columns_of_sweep", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
@@ -178,14 +178,27 @@ def _state_of(directory: Path, record: Mapping[str, Any]) -> tuple[State, Writer
     return "interrupted", None
 
 
+def columns_of_sweep(directory: Path) -> str | None:
+    """Return the columns that the grid of a sweep names for its table; None where it names none."""
+    columns = _list_of_sweep(directory).get("columns")
+    return columns if columns and isinstance(columns, str) else None
+
+
+def _list_of_sweep(directory: Path) -> dict[str, Any]:
+    """Return the list of a sweep; empty where there is none.
+
+    Anybody may have written a file of this name beside a run: nothing in it is taken on trust.
+    """
+    try:
+        listed = read_json(directory / CELLS)
+    except DataError:
+        return {}
+    return listed if isinstance(listed, dict) else {}
+
+
 def _label_of(directory: Path) -> str:
     """Return the name that the list of a sweep gives a cell's row; empty where there is none."""
-    try:
-        listed = read_json(directory.parent / CELLS)
-    except DataError:
-        return ""
-    # anybody may have written a file of this name beside a run: nothing in it is taken on trust
-    cells = listed.get("cells") if isinstance(listed, dict) else None
+    cells = _list_of_sweep(directory.parent).get("cells")
     if not isinstance(cells, list):
         return ""
     for cell in cells:

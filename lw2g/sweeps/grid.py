@@ -32,6 +32,7 @@ from lw2g.errors import ConfigError, as_word, counted, nearest, shown
 from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.results.columns import chosen_columns, further_columns
 
 __all__ = [
     "Cell",
@@ -50,7 +51,7 @@ Settings = dict[str, Any]
 _PARTS = ("base", "axes", "rows", "extends", "executor", "report")
 _SEED = "run.seed"
 _FORM = f"write options as SECTION.OPTION = VALUE, of the sections {', '.join(SECTIONS)}"
-_REPORT_FORM = "[report] has columns alone; rows are compared by lw2g report --against ROW"
+_REPORT_FORM = '[report] has columns alone, as ["faa", "ffm"]; rows are compared by lw2g report --against ROW'
 _NAMES = tuple(key for key in SHORT.values() if key.endswith(".name"))
 """Keys that name the component of a section which has one."""
 _ORDER = {"baseline.name": 0, "policy.name": 1, "retrieval.name": 2, "constraints": 3}
@@ -137,6 +138,9 @@ def read_grid(
         ConfigError: The file is not a valid grid.
     """
     grid = _read(path, ())
+    if grid.columns:  # a table is made when all cells have run: too late for a misspelt name
+        further = further_columns((), catalogue or load_catalogue())
+        chosen_columns(grid.columns, further, "report.columns")
     last = settings_of(overrides or {}, "--set")
     drafts: dict[str, _Draft] = {}
     num_equal = 0
@@ -261,11 +265,13 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
 
 def _columns_of(report: Mapping[str, Any]) -> str:
     """Return the columns that ``[report]`` names, which has no other key; empty where it names none."""
-    for key in report:
-        if key != "columns":
-            hint = nearest(key, ["columns"])
-            raise ConfigError(f"report: no such key {key!r}{hint}", _REPORT_FORM)
-    return str(report.get("columns", ""))
+    for key in report.keys() - {"columns"}:
+        raise ConfigError(f"report: no such key {key!r}{nearest(key, ['columns'])}", _REPORT_FORM)
+    columns = report.get("columns", "")
+    names = columns if isinstance(columns, list) else [columns]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"report.columns: expected names but got {shown(columns)}", _REPORT_FORM)
+    return ",".join(names)
 
 
 def _row(row: Mapping[str, Any], where: str) -> _Row:
@@ -469,13 +475,7 @@ def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()
 
 def _names(value: Any, where: str) -> list[str]:
     """Return the names of the constraints in use from a list, tables of options, or the word ``none``."""
-    names: list[Any] = []
-    if isinstance(value, str):
-        names = [value]
-    elif isinstance(value, list | Mapping):
-        names = list(value)
-    else:
-        names = [value]  # refused below
+    names = list(value) if isinstance(value, list | Mapping) else [value]
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{where}.constraints: expected names of constraints but got {shown(value)}")
     return [name for name in names if name != NONE]

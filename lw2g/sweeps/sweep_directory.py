@@ -91,8 +91,15 @@ class SweepDirectory:
         """Return the executor's settings of the last sweep."""
         return dict(self._listed()["executor"])
 
-    def write(self, cells: Sequence[Cell], executor: Mapping[str, Any] | None = None) -> None:
-        """Note the cells, their configurations and the executor; cancelled cells may start again.
+    def write(
+        self,
+        cells: Sequence[Cell],
+        executor: Mapping[str, Any] | None = None,
+        columns: str | None = None,
+    ) -> None:
+        """Note the cells, their configurations, the executor and the table's columns.
+
+        Cancelled cells may start again.
 
         Raises:
             ConfigError: The directory is that of a run or a model.
@@ -111,7 +118,7 @@ class SweepDirectory:
                 write_atomically(job.config, text)
             job.cancelled.unlink(missing_ok=True)
         listed = [{"name": cell.name, **attrs.asdict(cell)} for cell in cells]
-        content = {"executor": dict(executor or {}), "cells": listed}
+        content = {"executor": dict(executor or {}), "columns": columns or "", "cells": listed}
         write_atomically(self.path / CELLS, json.dumps(content, indent=1).encode())
 
     def cancel(self, cells: Iterable[Cell]) -> None:

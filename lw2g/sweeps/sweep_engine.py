@@ -63,6 +63,7 @@ def run_sweep(
     cells: Sequence[Cell],
     executor: Executor,
     watch: Callable[[Sequence[Status]], None] = lambda statuses: None,
+    columns: str | None = None,
 ) -> list[Status]:
     """Run the unfinished cells in their order and return the final status of each.
 
@@ -71,17 +72,18 @@ def run_sweep(
     SIGTERM and their like stop the running cells; they can be resumed.
 
     Args:
-        store: The sweep's directory; it notes cells and executor.
+        store: The sweep's directory; it notes cells, executor and columns.
         cells: The cells of the sweep.
         executor: Runs the cells; closed in the end.
         watch: Receives the status of all cells a few times a second.
+        columns: The columns of the sweep's table; None for the usual ones.
 
     Raises:
         ConfigError: The cells that run at a time need more processes than there are cores or GPUs.
     """
     with closing(executor):
         executor.require_room(cells)
-        store.write(cells, executor.settings)
+        store.write(cells, executor.settings, columns)
         return _Sweep(store, cells, executor, watch).go()
 
 

@@ -20,7 +20,7 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.columns import Column, chosen_columns, further_columns
-from lw2g.results.found_runs import find_runs
+from lw2g.results.found_runs import columns_of_sweep, find_runs
 
 if TYPE_CHECKING:
     from lw2g.results.table import Table
@@ -46,8 +46,8 @@ def report(
 
     Args:
         *runs: The directories.
-        columns: Columns in their order, in a list or with commas; ``all`` for all of them; None for the
-            usual ones.
+        columns: Columns in their order, in a list or with commas; ``all`` for all of them; None for
+            those that the grid of the sweep names in one directory, else the usual ones.
         against: Row that paired differences refer to.
         mix: What one table may mix, although such rows are not comparable: ``checkpoints``, ``splits``,
             ``protocols``; a list for several.
@@ -83,7 +83,11 @@ def report(
         others, not_held = beside(Path(store), catalogue, found)
         found += others
         left_out = [*left_out, *not_held]
-    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue))
+    where = "--columns"
+    if columns is None and len(runs) == 1:
+        columns = columns_of_sweep(Path(runs[0]))
+        where = f"{str(runs[0])!r}: the columns of its grid, which --columns replaces"
+    chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue), where)
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:

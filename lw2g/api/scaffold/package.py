@@ -80,7 +80,8 @@ SCAFFOLDED: Mapping[str, _Example] = {
     "baseline": _Example(
         summary="one prefix per parameter set and one linear head",
         run="lw2g run --baseline $name --policy min",
-        row='baseline = "$name"',
+        row='baseline = "$name"\npolicy = "always"  # a set a task, and no constraint\n'
+        '# policy = "min"  # LW2G\'s rule: grow or reuse, under its constraints',
     ),
     "head": _Example(
         summary="the nearest class mean, each dimension in units of its deviation within classes",

@@ -390,6 +390,8 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
         "carry": getattr(chosen.config, "head_carry", None),
     }
     assert named[kind] == own
+    # a method that nobody has given a rule gets a set a task, and nothing but its own code
+    assert (configs[own].policy.name, configs[own].constraints) == ("always", ())
     frozen, ranpac = (configs[name].baseline for name in others[:2])
     assert (frozen.name, frozen.config.head) == ("simple-cil", "lda")
     assert (ranpac.name, ranpac.config.adapt) == ("ranpac", "none")

@@ -191,6 +191,18 @@ def test_stale_cells_are_set_aside_when_asked_to(grid, finished, monkeypatch):
     assert CliRunner().invoke(main, ["runs", "here"]).output == "no run at or below 'here'\n"
 
 
+def test_the_table_has_the_columns_of_the_grid(grid, finished):
+    """`report DIR` shows those that [report] names, after `retry` too; --columns replaces them."""
+    Path(grid).write_text(f"{GRID}[report]\ncolumns = ['ffm', 'faa']\n")
+    call("--out", "here", grid, code=1)
+    cell = json.loads(call("status", "here", "--json"))[0]["name"]
+    shutil.copytree(finished[0], f"here/{cell}")
+    call("retry", "here", code=1)
+    for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
+        printed = CliRunner().invoke(main, ["report", "here", *more]).output
+        assert f"\n| row | n | {columns} |\n" in printed
+
+
 def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):
     """Retry keeps the run whose record cannot be read, out of sight; the cell starts from nothing."""
     call("--out", "here", grid, code=1)

@@ -82,6 +82,14 @@ def test_default_columns_are_those_that_differ(write_run, installed):
     assert names == ["faa", "total_s"]
     asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
     assert asked == ["faa", "ssp"]
+    # two tasks in one set each: the number of sets stays although no row differs in it
+    shared = [
+        write_run(80.0, **{"record.metrics.ssp": 1}),
+        write_run(70.0, **{**LW2G, "record.metrics.ssp": 1}),
+    ]
+    (table,) = tables_of(shared, installed)
+    names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+    assert names == ["faa", "ssp", "total_s"]
     # a single row is compared with none, and a time that nobody took says nothing of it
     for seconds, others in ((0.0, []), (3.0, ["evidence_s"])):
         (table,) = tables_of([write_run(80.0, **{"record.seconds.evidence": seconds})], installed)

@@ -208,7 +208,12 @@ def test_labels_say_more_where_they_must(tmp_path, caplog):
         ("[[rows]]\nlable = 'x'", r"rows 1: no such section 'lable' \(did you mean 'label'\?\)"),
         ("base = 3", "base: expected a table but got 3"),
         ("[report]\ncolunms = 'faa'", r"report: no such key 'colunms' \(did you mean 'columns'\?\); "),
-        ("[report]\nagainst = 'x'", "'against'; .report. has columns alone; .* lw2g report --against ROW"),
+        (
+            "[report]\ncolumns = ['faa', 'faaa']",
+            r"report.columns: no column is called 'faaa' \(did you .*'faa'",
+        ),
+        ("[report]\ncolumns = 3", "report.columns: expected names but got 3; .report. has columns alone, as"),
+        ("[report]\nagainst = 'x'", "'against'; .report. has columns alone, .* lw2g report --against ROW"),
     ],
 )
 def test_what_is_no_grid_is_refused(tmp_path, text, says):
