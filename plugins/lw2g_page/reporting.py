@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +32,7 @@ __all__ = ["MIXABLE", "Report", "report"]
 
 @expands_paths
 def report(
-    *runs: str | Path,
+    *runs: str | PathLike[str],
     columns: str | Sequence[str] | None = None,
     against: str | None = None,
     mix: str | Sequence[str] = (),
@@ -45,7 +47,7 @@ def report(
     seed and class order, with 95 % intervals.
 
     Args:
-        *runs: The directories.
+        *runs: The directories, or results of :func:`lw2g.run` and :func:`lw2g.sweep`.
         columns: Columns in their order, in a list or with commas; ``all`` for all of them; None for
             those that the grid of the sweep names in one directory, else the usual ones.
         against: Row that paired differences refer to.
@@ -65,7 +67,7 @@ def report(
 
     found = []
     damaged = []
-    for run in find_runs([Path(run) for run in runs], damaged=True):
+    for run in find_runs(list(map(Path, runs)), damaged=True):
         if run.state == "damaged":
             damaged.append(run.problem)
         else:
@@ -75,7 +77,7 @@ def report(
     if not found:
         where = "no directory was given"
         if runs:
-            where = f"no run at or below {', '.join(map(repr, map(str, runs)))}"
+            where = f"no run at or below {', '.join(map(repr, map(os.fspath, runs)))}"
         raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
     found, left_out = with_answers(found, catalogue)
@@ -92,12 +94,12 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against)
-    command = _command(runs, columns, against, mixed, store)
+    command = _command(list(map(os.fspath, runs)), columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
 
 def _command(
-    runs: Sequence[str | Path],
+    runs: Sequence[str],
     columns: str | Sequence[str] | None,
     against: str | None,
     mix: Sequence[str],
@@ -107,7 +109,7 @@ def _command(
 
     ``unfinished`` has no option: with ``--html`` unfinished runs always get rows of their own.
     """
-    command = ["lw2g", "report", *map(str, runs)]
+    command = ["lw2g", "report", *runs]
     if columns is not None:
         command += ["--columns", columns if isinstance(columns, str) else ",".join(columns)]
     if against is not None:

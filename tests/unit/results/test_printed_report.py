@@ -315,6 +315,7 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
+    assert list(lines[0])[5:9] == ["mean", "std", "n", "difference_mean"]  # before what papers print
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
