@@ -77,7 +77,7 @@ def report(
     if not found:
         where = "no directory was given"
         if runs:
-            where = f"no run at or below {', '.join(map(repr, map(os.fspath, runs)))}"
+            where = f"no run at or below {', '.join(repr(os.fspath(run)) for run in runs)}"
         raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
     found, left_out = with_answers(found, catalogue)
@@ -94,7 +94,7 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against)
-    command = _command(list(map(os.fspath, runs)), columns, against, mixed, store)
+    command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
 
