@@ -134,8 +134,8 @@ class Commands(click.Group):
                 hint = "; --traceback shows how"
                 if ctx.invoked_subcommand in _RUNNING:
                     hint += _goes_on(ctx)
-            told = _as_typed(str(error), ctx.meta[_LINE])
-            raise UserError(f"{told}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
+            message = _as_typed(str(error), ctx.meta[_LINE])
+            raise UserError(f"{message}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
