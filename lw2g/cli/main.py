@@ -11,6 +11,7 @@ import errno
 import logging
 import re
 import traceback
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, cast
 
@@ -44,6 +45,8 @@ __all__ = ["main"]
 
 _LONGEST = 2_000
 _TRACEBACK = "--traceback"
+_LINE = "lw2g.line"
+"""Where click's context has the words of the command line."""
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
 _ELSEWHERE = {"classify": "predict", "infer": "predict", "evaluate": "test", "train": "run", "fit": "start"}
@@ -86,6 +89,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept ``--traceback`` anywhere on the command line."""
         ctx.meta[_TRACEBACK] = _TRACEBACK in args
+        ctx.meta[_LINE] = tuple(args)
         try:
             return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
         except click.UsageError as error:
@@ -130,7 +134,8 @@ class Commands(click.Group):
                 hint = "; --traceback shows how"
                 if ctx.invoked_subcommand in _RUNNING:
                     hint += _goes_on(ctx)
-            raise UserError(f"{error}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
+            message = _as_typed(str(error), ctx.meta[_LINE])
+            raise UserError(f"{message}{hint}", exit_code=error.exit_code, whole=with_traceback) from error
         except OSError as error:
             if error.errno == errno.EPIPE:  # click handles a closed pipe
                 raise
@@ -234,6 +239,18 @@ def _unknown(name: str) -> str:
     if found.disabled:
         text += f"; {DISABLE_VARIABLE} leaves out: {', '.join(found.disabled)}"
     return text
+
+
+def _as_typed(message: str, words: Sequence[str]) -> str:
+    """Return a message with an option's short form in place of its key, where that is what was typed."""
+
+    def named(found: re.Match[str]) -> str:
+        option = "--" + found["name"].replace("_", "-")
+        is_typed = any(word.partition("=")[0] == option for word in words)
+        by_key = any(found["key"] in word for word in words)
+        return f"{option}:" if is_typed and not by_key else found[0]
+
+    return re.sub(r"(?<![\w.])(?P<key>[a-z]+\.(?P<name>[a-z_]+)):", named, message)
 
 
 def _show_progress() -> None:

@@ -34,6 +34,8 @@ class AnyPath(click.Path):
         """Return the path, or refuse one with NUL, which no file system allows."""
         if "\0" in str(value):
             raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
+        if str(value).startswith(("http://", "https://")):
+            raise ConfigError(f"{str(value)!r} is an address", "download it first")
         # a shell expands it only where it stands alone: not in --out=~/run
         if str(value).startswith("~"):
             value = str(expanded(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -242,7 +243,10 @@ def _message(error: Exception, name: str) -> str:
 
 
 def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
-    return ValueError(f"expected {describe_type(kind)} but got {shown(value)}{hint}")
+    # as arguments of commands are told
+    wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind))
+    wanted = re.sub(r"\bint\b", "whole number", wanted)
+    return ValueError(f"expected {wanted} but got {shown(value)}{hint}")
 
 
 def _member(kind: Any) -> Any:

@@ -179,7 +179,11 @@ class RunParts(ModelParts):
         least = max(done, 1)
         if tasks is not None and not least <= tasks <= whole:
             state = f"the stream has {whole}" + (f", of which {done} are finished" if done else "")
-            some = f"name {whole}" if least == whole else f"name one of {least} to {whole}"
+            some = f"name one of {least} to {whole}"
+            if done == whole:
+                some = "nothing is left to learn; new classes: lw2g continue RUN --benchmark NAME"
+            elif least == whole:
+                some = f"name {whole}"
             raise ConfigError(f"cannot stop after task {tasks}: {state}", some)
         goal = whole if tasks is None else tasks
         if isinstance(self.growth.policy, Planned):

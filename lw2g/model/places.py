@@ -180,6 +180,8 @@ def _kept(out: Path) -> Iterator[None]:
                 raise BusyError(
                     f"{str(out)!r} is being made by {error}", "wait for it, or choose another folder"
                 ) from error
+            except OSError as error:  # of a lock that no user knows of
+                raise OSError(error.errno, error.strerror, str(out)) from error
             yield
     finally:
         for folder in above:

@@ -144,6 +144,7 @@ def test_a_run_says_where_it_stopped_and_what_goes_on(lw2g, tmp_path):
     result = lw2g("continue", run)
     assert result.exit_code == 0, result.output
     assert "stopped" not in result.output
+    assert "nothing is left to learn; new classes: " in lw2g("continue", run, "--tasks", 2).stderr
     assert not (run / "goal.json").exists()
     assert len(unseal_json(run / "record.json")["accuracy_matrix"]) == 3
     assert all(one.holds is not False for one in verify(run))

@@ -224,7 +224,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         "error: 3 problems in the configuration:",
         "  policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "  growth.enrgy: no such option (did you mean 'energy'?)",
-        "  run.seed: expected int but got 'x'",
+        "  run.seed: expected whole number but got 'x'",
     ]
 
 

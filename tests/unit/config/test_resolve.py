@@ -279,7 +279,7 @@ phi = 2
     assert set(lines[1:]) == {
         "grwoth: no such section (did you mean 'growth'?)",
         "bechmark.name: no such section (did you mean 'benchmark'?)",
-        "baseline.epochs: expected int but got 'many'",
+        "baseline.epochs: expected whole number but got 'many'",
         "baseline.lerning: no such option (there are epochs, lr, clip)",
         "growth.energy: must be <= 1: 1.5",
         "growth.images: must be >= 16: 15",

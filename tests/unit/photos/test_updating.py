@@ -398,6 +398,14 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
             f"lw2g predict {models['first']} {glyphs}",
         ),
         (("start", models["first"], glyphs), f"is a model: lw2g learn {models['first']} {glyphs}"),
+        (("start", glyphs / "first", tmp_path / "out", "--device", "gpu"), "error: --device: must be auto"),
+        (
+            ("start", glyphs / "first", tmp_path / "out", "--weights", "/nope"),
+            "error: --weights: no file '/nope'",
+        ),
+        (("predict", models["first"], "http://x.y/z.jpg"), "'http://x.y/z.jpg' is an address; download it"),
+        # a lock, which nobody has named, would be what has too long a name
+        (("start", glyphs / "first", tmp_path / ("x" * 250)), f"{'x' * 250}': File name too long"),
         # before any weights are looked for, which are nowhere
         (("start", glyphs, models["first"], "--weights", tmp_path / "no.pt"), "is there already"),
         (("learn", glyphs, glyphs / "cat"), "make one: lw2g start FOLDER MODEL, or of a run lw2g"),
