@@ -92,7 +92,7 @@ def test_default_columns_are_those_that_differ(write_run, installed):
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
-    """Options stand beside their component; retrieval and constraints where they are not the method's own."""
+    """Options stand beside their component; retrieval, constraints where not the method's own; words."""
     changes = [
         ({}, "dual-prompt x always"),
         (
@@ -107,6 +107,21 @@ def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(
         ({"retrieval.name": "oracle"}, "dual-prompt x always, retrieval oracle"),
         ({"routing.mix": 3}, "dual-prompt x always, routing[mix=3]"),
         ({"growth.new": 1}, "dual-prompt x always, growth.new 1"),
+        (
+            {"baseline": {"name": "simple-cil", "head": "auto"}, "retrieval": None},
+            "simple-cil (--recommended)",
+        ),
+        (
+            {
+                "baseline": {"name": "slca-plus-plus", "head": "auto", "trained_tasks": 1, "epochs": 3},
+                "retrieval": None,
+            },
+            "slca-plus-plus[epochs=3] (--trained)",
+        ),
+        (
+            {"baseline": {"name": "slca-plus-plus", "head": "auto", "trained_tasks": 2}, "retrieval": None},
+            "slca-plus-plus[head=auto,trained_tasks=2]",
+        ),
     ]
     (table,) = tables_of([write_run(1.0, **change) for change, _ in changes], installed)
     assert [row.label for row in table.rows] == [label for _, label in changes]

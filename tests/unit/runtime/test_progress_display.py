@@ -148,8 +148,7 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
         "set #1 -3.49 ± 0.40, set #2 1.00 ± 0.40 degrees; #1 within an error of it; 80% sure to share)"
     ) in text
     assert (
-        "task 10: shares the parameters of task 2 and 3 more, set #1 "
-        "(hindrance: set #0 -3.54 ± 0.40 degrees)"
+        "task 10: shares the parameters of task 2 and 3 more, set #1 (hindrance: set #0 -3.54 ± 0.40 degrees)"
     ) in text
     assert "going on with run-1 after task 2: " in console.file.getvalue()
     assert "task 3: shares set #0" in console.file.getvalue()
