@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ConfigError
-from lw2g.results.cells import shown_columns
+from lw2g.results.cells import few_remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.found_runs import read_run
 from lw2g.results.paper import published_places
@@ -552,3 +552,20 @@ def test_a_run_says_how_far_it_is_and_what_goes_on_with_it(write_run, state, pro
     """In words with the command, for a page and below a table; of a finished run there is nothing to say."""
     run = attrs.evolve(write_run(50.0, **{"record.tasks": 3}), state=state, progress=progress)
     assert run.standing == told.replace("PLACE", str(run.path))
+
+
+def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
+    """A precision that all runs settled on is counted, not printed; one that differs is printed."""
+    settled = [
+        {"record.precision": {"asked": "auto", "used": used, "reason": "so"}}
+        for used in ("bf16-mixed", "32-true")
+    ]
+    for other, told in (
+        (settled[0], "1 more, of every row alike: here"),
+        (settled[1], "run.precision auto: "),
+    ):
+        (table,) = tables_of([write_run(1.0, **settled[0]), write_run(2.0, **LW2G, **other)], installed)
+        remarks = few_remarks_on(table, (), None, "here")
+        printed = next(one for one in remarks if "precision" in one or "alike" in one)
+        assert printed.startswith(told)
+        assert any("run.precision auto: " in one for one in table.notes)
