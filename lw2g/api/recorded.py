@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
-from lw2g.config.layers import SHORT
-from lw2g.config.toml import flat
+from lw2g.config.layers import word_of
 from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
@@ -143,15 +142,6 @@ def head_of(manifest: Manifest) -> str:
     if manifest.choice:
         return f"{named}: {named_candidate(manifest.choice)}"
     return named_candidate({"head": named, "layers": manifest.fingerprint.layers})
-
-
-def word_of(record: Mapping[str, Any]) -> str:
-    """Return the option that stands for a run's method, as ``--trained``; empty where none does."""
-    options = flat(record["config"])
-    for word, meant in METHODS.items():
-        if all(options.get(SHORT.get(key, key)) == value for key, value in meant.items()):
-            return f"--{word}"
-    return ""
 
 
 def next_method(record: Mapping[str, Any]) -> str:

@@ -122,7 +122,9 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
         click.echo(f"run: {directory} (all numbers: lw2g show {as_word(directory)})")
     recommended = next_method(first)
     if recommended:
-        click.echo(f"next, the recommended method: lw2g run {recommended}")
+        # the tables of docs/use.md have it
+        why = "it trains nothing, and on most of our images no training ended clearly above it"
+        click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
 
 
 def _text(name: str, over: MeanStd) -> str:

@@ -112,8 +112,8 @@ def _print_short(results: Recorded) -> None:
         else "no setting differs"
     )
     summary = f"{differ} from the published method"
-    if word := word_of(record):
-        summary = f"method: {word}, of lw2g and published nowhere as a whole"
+    if word := word_of(record["config"]):
+        summary = f"method: --{word}, of lw2g and published nowhere as a whole"
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))

@@ -9,8 +9,10 @@ import attrs
 
 from lw2g.config.settings import OWN_SECTIONS, RUN_OPTIONS
 from lw2g.config.structure import NONE
+from lw2g.config.toml import flat
 from lw2g.errors import nearest, shown
 from lw2g.interfaces.component import BaselineComponent
+from lw2g.interfaces.defaults import METHODS
 from lw2g.registry import kinds
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "preset_tables",
     "table_of",
     "with_short",
+    "word_of",
     "written_out",
 ]
 
@@ -81,6 +84,15 @@ def with_short(options: Mapping[str, Any], short: Mapping[str, Any]) -> dict[str
         elif value is not None:
             keyed[SHORT.get(name, name)] = value
     return keyed
+
+
+def word_of(config: Mapping[str, Any]) -> str:
+    """Return the word of :data:`METHODS` that stands for a configuration's method; empty where none does."""
+    options = flat(config)
+    for word, meant in METHODS.items():
+        if all(options.get(key) == value for key, value in with_short({}, meant).items()):
+            return word
+    return ""
 
 
 def written_out(file: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,8 +100,7 @@ def layer_notes(
 ) -> tuple[list[str], list[str]]:
     """Return what a user should know of features of several layers before they are computed, and details.
 
-    What they cost is a detail unless memory may run out or solving takes minutes. Of one layer both are
-    empty.
+    What they cost is a detail unless memory gets short or solving takes long. Of one layer both are empty.
 
     Args:
         backbone: Makes the features.

@@ -313,8 +313,12 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     remarks += _on_differences(table, table.reference(against))
     if table.unlike:
         remarks.append("; ".join(table.unlike))
-    for notes in (_unfinished(table), _citations(table), table.notes):
+    # what is so in every row compares none of them
+    comparing = [note for note in table.notes if note not in table.alike]
+    for notes in (_unfinished(table), _citations(table), comparing):
         remarks += _by_kind(notes, others)
+    if table.alike:
+        remarks.append(f"{len(table.alike)} more, of every row alike: {others}")
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]

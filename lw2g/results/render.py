@@ -161,7 +161,7 @@ _TEX = str.maketrans(
 def _tex(cell: Cell | str) -> str:
     """Return LaTeX; numbers are in math, so that a minus is one."""
     if isinstance(cell, str):
-        return cell.translate(_TEX)
+        return cell.translate(_TEX).replace("--", "-{}-")  # of an option's name, no dash
     marks = cell.note.translate(_TEX)
     if cell.value == "-":
         return f"--{marks}"

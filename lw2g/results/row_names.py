@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import OWN_OPTIONS, OptionDescription, describe_options, plain
-from lw2g.config.layers import Preset, choose_preset
+from lw2g.config.layers import Preset, choose_preset, with_short, word_of
 from lw2g.config.protocols import Protocol, choose_protocol
 from lw2g.config.roles import role_of_key
 from lw2g.config.structure import NONE, unstructure
@@ -22,6 +22,7 @@ from lw2g.interfaces.component import (
     Component,
     PolicyComponent,
 )
+from lw2g.interfaces.defaults import METHODS
 from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
@@ -264,8 +265,12 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     """Yield the parts of a name: the components, and the sections with options to show."""
     config = run.config
     installed = components_of(run, catalogue)
+    word = word_of(config)
+    meant = with_short({}, METHODS.get(word, {}))
     options: dict[str, list[str]] = defaultdict(list)
     for key, value in shown.items():
+        if key in meant:  # the word says it
+            continue
         section, _, option = key.rpartition(".")
         if value is True:
             options[section].append(option)
@@ -280,6 +285,8 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
         return f"{name}[{','.join(shown_options)}]"
 
     method = with_options(config["baseline"]["name"], "baseline")
+    if word:
+        method += f" (--{word})"
     if catalogue.grows(config["baseline"]["name"]):  # else a policy decides nothing
         method += f" x {with_options(config['policy']['name'], 'policy')}"
     yield method

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
 ALL_ROWS = "all rows: "
 """How a note begins that tells what all rows share."""
+_DIFFERS = "differs from what was published: "
 _FACTS_SHOWN = 4
 """The largest number of facts of protocols that a refusal names."""
 _SAME = 0.01
@@ -143,6 +144,7 @@ class Table:
         unlike: In what rows differ beside their names, one sentence each: what does not compare.
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
+        alike: Those of the notes that say the same of every row.
     """
 
     benchmark: str
@@ -154,6 +156,7 @@ class Table:
     unfinished: tuple[ReportedRun, ...]
     unlike: tuple[str, ...]
     notes: tuple[str, ...]
+    alike: frozenset[str] = frozenset()
 
     @property
     def draws(self) -> str:
@@ -335,7 +338,8 @@ def _table(
 
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
-    notes += [*heads_taken(labelled), *_warnings(rows), *settled_notes(labelled), *over_orders(labelled)]
+    heads, warnings, settled = (list(heads_taken(labelled)), _warnings(rows), list(settled_notes(labelled)))
+    notes += [*heads, *warnings, *settled, *over_orders(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
@@ -347,7 +351,23 @@ def _table(
         unfinished=tuple(others),
         unlike=(*mixes, *different_orders(labelled), *different_constraints(labelled, catalogue)),
         notes=tuple(notes),
+        alike=frozenset(_alike(rows, heads, warnings, settled)),
     )
+
+
+def _alike(
+    rows: Sequence[Row], heads: Sequence[str], warnings: Sequence[str], settled: Sequence[str]
+) -> Iterator[str]:
+    """Yield the notes that say the same of every row."""
+    if len(heads) == len(rows):
+        pairs = zip(heads, rows, strict=True)
+        if len({note.removeprefix(f"head taken by {row.label}: ") for note, row in pairs}) == 1:
+            yield from heads
+    if len({run.precision for row in rows for run in row.runs}) == 1:
+        yield from settled
+    for text in rows[0].differs if rows else ():
+        if all(text in row.differs for row in rows):
+            yield from (note for note in warnings if note.startswith(f"{_DIFFERS}{text} ("))
 
 
 def _row(
@@ -428,7 +448,7 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for text, labels in of_values.items():
         warnings.append(f"published values are for {text} ({places(labels)})")
     for text, labels in of_methods.items():
-        warnings.append(f"differs from what was published: {text} ({places(labels)})")
+        warnings.append(f"{_DIFFERS}{text} ({places(labels)})")
     return warnings
 
 

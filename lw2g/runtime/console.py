@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from lw2g.config.layers import word_of
 from lw2g.errors import counted, printable
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 def method_name(config: Mapping[str, Any], *, grows: bool) -> str:
     """Return the components of a method by their options; what does not grow stands without its policy."""
-    parts = [f"baseline {config['baseline']['name']}"]
+    word = word_of(config)
+    parts = [f"baseline {config['baseline']['name']}{f' (--{word})' if word else ''}"]
     if grows:
         parts.append(f"policy {config['policy']['name']}")
     if config["constraints"]:

@@ -12,7 +12,7 @@ from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ConfigError
-from lw2g.results.cells import shown_columns
+from lw2g.results.cells import few_remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.found_runs import read_run
 from lw2g.results.paper import published_places
@@ -100,7 +100,7 @@ def test_default_columns_are_those_that_differ(write_run, installed):
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
-    """Options stand beside their component; retrieval and constraints where they are not the method's own."""
+    """Options stand beside their component; retrieval, constraints where not the method's own; words."""
     changes = [
         ({}, "dual-prompt x always"),
         (
@@ -115,6 +115,21 @@ def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(
         ({"retrieval.name": "oracle"}, "dual-prompt x always, retrieval oracle"),
         ({"routing.mix": 3}, "dual-prompt x always, routing[mix=3]"),
         ({"growth.new": 1}, "dual-prompt x always, growth.new 1"),
+        (
+            {"baseline": {"name": "simple-cil", "head": "auto"}, "retrieval": None},
+            "simple-cil (--recommended)",
+        ),
+        (
+            {
+                "baseline": {"name": "slca-plus-plus", "head": "auto", "trained_tasks": 1, "epochs": 3},
+                "retrieval": None,
+            },
+            "slca-plus-plus[epochs=3] (--trained)",
+        ),
+        (
+            {"baseline": {"name": "slca-plus-plus", "head": "auto", "trained_tasks": 2}, "retrieval": None},
+            "slca-plus-plus[head=auto,trained_tasks=2]",
+        ),
     ]
     (table,) = tables_of([write_run(1.0, **change) for change, _ in changes], installed)
     assert [row.label for row in table.rows] == [label for _, label in changes]
@@ -545,3 +560,20 @@ def test_a_run_says_how_far_it_is_and_what_goes_on_with_it(write_run, state, pro
     """In words with the command, for a page and below a table; of a finished run there is nothing to say."""
     run = attrs.evolve(write_run(50.0, **{"record.tasks": 3}), state=state, progress=progress)
     assert run.standing == told.replace("PLACE", str(run.path))
+
+
+def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
+    """A precision that all runs settled on is counted, not printed; one that differs is printed."""
+    settled = [
+        {"record.precision": {"asked": "auto", "used": used, "reason": "so"}}
+        for used in ("bf16-mixed", "32-true")
+    ]
+    for other, told in (
+        (settled[0], "1 more, of every row alike: here"),
+        (settled[1], "run.precision auto: "),
+    ):
+        (table,) = tables_of([write_run(1.0, **settled[0]), write_run(2.0, **LW2G, **other)], installed)
+        remarks = few_remarks_on(table, (), None, "here")
+        printed = next(one for one in remarks if "precision" in one or "alike" in one)
+        assert printed.startswith(told)
+        assert any("run.precision auto: " in one for one in table.notes)
