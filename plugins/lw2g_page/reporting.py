@@ -64,11 +64,11 @@ def report(
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
 
-    found = list(find_runs(list(map(Path, runs))))
+    found = list(find_runs([Path(run) for run in runs]))
     if not found:
         where = "no directory was given"
         if runs:
-            where = f"no run at or below {', '.join(map(repr, map(os.fspath, runs)))}"
+            where = f"no run at or below {', '.join(repr(os.fspath(run)) for run in runs)}"
         raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
     found, left_out = with_answers(found, catalogue)
@@ -81,7 +81,7 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against)
-    command = _command(list(map(os.fspath, runs)), columns, against, mixed, store)
+    command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out)
 
 
