@@ -31,6 +31,7 @@ __all__ = [
     "nearest",
     "no_folder",
     "printable",
+    "problems_in",
     "shown",
     "typed_options",
     "with_remedy",
@@ -287,6 +288,18 @@ def _closest(name: str, known: Iterable[str]) -> str | None:
             if other.startswith(name):
                 return other
     return None
+
+
+def problems_in(where: str, problems: Iterable[str]) -> str:
+    """Return all problems, each once and on its own line.
+
+    >>> problems_in("the cells", ["a", "a"])
+    'a'
+    """
+    lines = list(dict.fromkeys(problems))
+    if len(lines) == 1:
+        return lines[0]
+    return "\n  ".join([f"{len(lines)} problems in {where}:", *lines])
 
 
 def no_folder(path: str | Path) -> str:

@@ -242,6 +242,8 @@ def fork(
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
+    if "baseline" in overrides:
+        raise ConfigError("baseline: no such argument", "a fork keeps its method; start a new run")
     known = Locals.of(local)
     experiment = fork_of(
         run,

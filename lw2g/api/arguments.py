@@ -83,7 +83,7 @@ def _require_known(key: str) -> None:
     alone = [*SHORT, *_SHORT_FROM_PYTHON]
     if "." in key or key in alone or key in SECTIONS:
         return
-    hint = nearest(key, alone)
+    hint = " (did you mean 'baseline'?)" if key == "method" else nearest(key, alone)
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
     if places := places_of(key, load_catalogue()):
         remedy = "write " + " or ".join(f'**{{"{place}": ...}}' for place in places)

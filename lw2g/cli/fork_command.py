@@ -8,17 +8,36 @@ from typing import Any
 import click
 
 from lw2g import api
-from lw2g.api.arguments import RunConfig
+from lw2g.api.arguments import METHODS, RunConfig
 from lw2g.api.experiment import fork_of
 from lw2g.cli.execute import announce, run_one
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
+from lw2g.errors import ConfigError
 
 __all__ = ["fork"]
 
 
-@click.command(cls=LongCommand, help=help_of(api.fork))
+class _ForkCommand(LongCommand):
+    """A command that says why it has no option for the method."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line.
+
+        Raises:
+            ConfigError: It names another method.
+        """
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--baseline", *(f"--{word}" for word in METHODS)):
+                raise
+            what = f"no such option: {error.option_name}"
+            raise ConfigError(what, "a fork keeps its method; start a new run") from error
+
+
+@click.command(cls=_ForkCommand, help=help_of(api.fork))
 @click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
 @option_of(api.fork, "at_task", required=True, metavar="K")
 @option_of(api.fork, "out", type=AnyPath(path_type=Path), metavar="DIR")

@@ -162,6 +162,8 @@ class ExperimentCommand(LongCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if error.option_name == "--method":  # of which click only knows that --set is spelled like it
+                raise ConfigError("no such option: --method", "did you mean --baseline?") from error
             places = places_of(error.option_name.lstrip("-").replace("-", "_"))
             if not places:
                 raise

@@ -12,7 +12,7 @@ from lw2g.config.settings import ExperimentConfig
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["input_problems"]
+__all__ = ["idle_constraints", "input_problems"]
 
 
 def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[str]:
@@ -46,6 +46,20 @@ def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[s
             f"baseline: {_as_configured(baseline)} needs images, and benchmark {benchmark.name!r} has stored "
             f"features alone; without images run {', '.join(names)}"
         )
+
+
+def idle_constraints(catalogue: Catalogue, config: ExperimentConfig) -> str:
+    """Return that constraints have nothing to hold, where a method leaves features as they are; else nothing.
+
+    Args:
+        catalogue: Where the components in use come from.
+        config: Names them.
+    """
+    baseline = catalogue.get("baseline", config.baseline.name)
+    # what reads un-prompted features alone trains no parameter inside the backbone
+    if not config.constraints or not _does_without_images(baseline, config.baseline.config):
+        return ""
+    return f"constraints: baseline {_described(baseline)} trains nothing to constrain; leave it out"
 
 
 def _does_without_images(baseline: BaselineComponent, options: Any) -> bool:

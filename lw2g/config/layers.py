@@ -16,6 +16,8 @@ from lw2g.interfaces.defaults import METHODS
 from lw2g.registry import kinds
 
 __all__ = [
+    "GOAL",
+    "NO_GOAL_IN_FILES",
     "SECTIONS",
     "SHORT",
     "Preset",
@@ -38,6 +40,10 @@ SHORT: Mapping[str, str] = {
     **{name: f"run.{name}" for name in RUN_OPTIONS},
 }
 """What stands for itself, as ``policy = "one"`` at the top of a file, and the dotted key that it sets."""
+
+GOAL = "tasks"
+NO_GOAL_IN_FILES = "tasks is no setting: lw2g run --tasks N"
+"""How far a run goes is said when it starts, and stands in no file."""
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.inputs import input_problems
+from lw2g.config.inputs import idle_constraints, input_problems
 from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of, with_short
 from lw2g.config.named import named_by
 from lw2g.config.protocols import AUTO, LIKE_FOR_LIKE, Protocol, choose_protocol, differences
@@ -32,7 +32,7 @@ from lw2g.config.structure import structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
 from lw2g.config.written import Written
-from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest
+from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest, problems_in
 from lw2g.interfaces.component import (
     BackboneComponent,
     BaselineComponent,
@@ -139,8 +139,10 @@ class _Resolver:
         config = self._fill(baseline, benchmark)
         if config is not None:  # what is wrong by itself needs no second complaint
             self.problems.extend(input_problems(self.catalogue, config))
+            if idle := idle_constraints(self.catalogue, config):
+                (self.problems if self.written.types_constraints else self.notes).append(idle)
         if self.problems or config is None:
-            raise ConfigError(_listing(self.problems))
+            raise ConfigError(problems_in("the configuration", self.problems))
         mapping = to_mapping(config)
         published = self.preset.values if self.preset.official else {}
         note = f"differs from the authors' value for {self.preset.family}"
@@ -365,9 +367,10 @@ class _Resolver:
         user: Mapping[str, Any],
         preset: Mapping[str, Any] | None = None,
         also_known: Sequence[str] = (),
+        whose: str = "",
     ) -> Any:
-        """Make one option record, and collect problems under its path."""
-        record, problems = structure(cls, {**(preset or {}), **user}, also_known=also_known)
+        """Make one option record, and collect problems under its path; ``whose``: the component's."""
+        record, problems = structure(cls, {**(preset or {}), **user}, also_known=also_known, whose=whose)
         for key, message in problems:
             where = f"{path}.{key}" if key else path
             if preset and key in preset and key not in user:
@@ -396,7 +399,7 @@ class _Resolver:
         values: Mapping[str, Any] = {}
         if preset:
             values = self.preset_tables.get(section, {})
-        config = self._record(component.config, section, user, values, also_known=("name",))
+        config = self._record(component.config, section, user, values, ("name",), component.name)
         return Chosen(name=component.name, config=config)
 
     def _named(self, kind: Kind, name: str) -> Chosen | None:
@@ -482,11 +485,3 @@ def _has_own_values(baseline: BaselineComponent) -> bool:
     """Whether a method has values of its own options for some data; one that trains nothing has none."""
     tried = chain(baseline.presets.values(), baseline.tuned.values())
     return any(key.startswith("baseline.") for values in tried for key in values)
-
-
-def _listing(problems: Sequence[str]) -> str:
-    """Return all problems, each once and on its own line."""
-    lines = list(dict.fromkeys(problems))
-    if len(lines) == 1:
-        return lines[0]
-    return "\n  ".join([f"{len(lines)} problems in the configuration:", *lines])

@@ -35,7 +35,7 @@ NONE = "none"
 
 
 def structure(
-    cls: type[T], table: Mapping[str, Any], *, also_known: Iterable[str] = ()
+    cls: type[T], table: Mapping[str, Any], *, also_known: Iterable[str] = (), whose: str = ""
 ) -> tuple[T | None, list[tuple[str, str]]]:
     """Make an option record from a plain table.
 
@@ -43,6 +43,7 @@ def structure(
         cls: An attrs class in which every option has a default.
         table: Option names and plain values.
         also_known: Further names to suggest for an unknown key.
+        whose: The component whose options they are, for messages.
 
     Returns:
         The record and no problems, or None and each problem as ``(key, message)``; the key is empty if each
@@ -56,7 +57,7 @@ def structure(
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
             meant = nearest(key, [*fields, *also_known]) or f" (there are {', '.join(fields) or 'none'})"
-            problems.append((key, f"no such option{meant}"))
+            problems.append((key, f"no such option{f' of {whose}' if whose else ''}{meant}"))
             continue
         field = fields[key]
         kind = hints.get(field.name, Any)

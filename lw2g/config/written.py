@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.describe import places_of
-from lw2g.config.layers import SECTIONS, nest, table_of, written_out
+from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, nest, table_of, written_out
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
@@ -51,6 +51,9 @@ class Written:
         self.explicit = nest(options, problems)
         self._file_constraints: list[str] | None = None
         self.file = self._read_sections(file)
+        for layer in (self.explicit, self.file):
+            if layer.get("run", {}).pop(GOAL, None) is not None:
+                problems.append(NO_GOAL_IN_FILES)
 
     def of(self, section: str) -> dict[str, Any]:
         """Return the values of a section; explicit options override the file."""
@@ -87,6 +90,11 @@ class Written:
 
         return not timm.is_model(name) and name not in get_deprecated_models()
 
+    @property
+    def types_constraints(self) -> bool:
+        """Whether constraints are named beside the file: what that names, an older run may have had."""
+        return self._explicit_constraints is not None
+
     def constraints(self) -> list[str] | None:
         """Return the names of constraints: the explicit ones, else the file's; None where neither says."""
         if self._explicit_constraints is None:
@@ -104,6 +112,8 @@ class Written:
         for name, value in written_out(file).items():
             if name in _PARTS_OF_GRIDS:
                 self._problems.append("this is a grid of runs; run it by `lw2g sweep`")
+            elif name == GOAL:
+                self._problems.append(NO_GOAL_IN_FILES)
             elif name not in SECTIONS:
                 text = self._lost(name) or f"{name}: no such section{nearest(name, SECTIONS)}"
                 self._problems.append(text)

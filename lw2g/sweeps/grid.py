@@ -24,7 +24,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.layers import SECTIONS, SHORT, nest, written_out
+from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, written_out
 from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
 from lw2g.config.toml import read_toml
@@ -446,6 +446,10 @@ def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()
     """
     settings: Settings = {}
     for key, value in table.items():
+        if key == GOAL:
+            raise ConfigError(f"{where}: {NO_GOAL_IN_FILES}")
+        if key in SHORT and isinstance(value, list):
+            raise ConfigError(f"{where}.{key}: got a list", f"to multiply: axes = {{{key} = [...]}}")
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
             hint = nearest(key, (*SECTIONS, *SHORT, *others))
             raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)

@@ -13,7 +13,7 @@ from itertools import islice
 from types import FrameType
 
 from lw2g.config.resolve import resolve
-from lw2g.errors import ConfigError, Lw2gError
+from lw2g.errors import ConfigError, Lw2gError, problems_in
 from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import STOPS
@@ -47,9 +47,7 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
             problems.setdefault(str(error), []).append(cell.label)
     if problems:
         lines = [f"{text} (in {_cells(labels)})" for text, labels in problems.items()]
-        if len(lines) > 1:
-            lines = [f"{len(lines)} problems in the cells:", *(f"  {line}" for line in lines)]
-        raise ConfigError("\n".join(lines))
+        raise ConfigError(problems_in("the cells", lines))
 
 
 def _cells(labels: Sequence[str]) -> str:

@@ -147,7 +147,9 @@ def _describe(path: Path) -> dict[str, Any]:
         _require_sense(described)
         return described
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
+        # a file of other weights lacks the metadata, or has words of its own there
+        why = "" if isinstance(error, KeyError | json.JSONDecodeError) else f" ({error})"
         raise DataError(
-            f"{str(path)!r} is no micro ViT ({error})",
+            f"{str(path)!r} is no micro ViT{why}",
             "use a file written by scripts/train_micro_vit.py, or name the architecture with --backbone",
         ) from error

@@ -67,7 +67,7 @@ def report(
 
     found = []
     damaged = []
-    for run in find_runs(list(map(Path, runs)), damaged=True):
+    for run in find_runs([Path(run) for run in runs], damaged=True):
         if run.state == "damaged":
             damaged.append(run.problem)
         else:

@@ -169,12 +169,16 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
             "given twice: as baseline and as baseline.name; leave",
         ),
         ({"weights": "a", "backbone": {"name": "b", "weights": "c"}}, "backbone.weights is given twice"),
+        ({"method": "l2p"}, r"method: no such argument \(did you mean 'baseline'\?\)"),
+        ({"constraints": "pgp"}, "'simple-cil' trains nothing to constrain; leave it out"),
         ({"benchmark": (images, [0, 0, 1, 1])}, r"or test_share=0\.2, which draws the test images"),
     ]
     for given, message in told:
         with pytest.raises(Lw2gError, match=message):
             lw2g.run(**{"baseline": "simple-cil", "benchmark": "digits", "out": tmp_path / "run", **given})
         assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="baseline: no such argument; a fork keeps its method"):
+        lw2g.fork(tmp_path, 1, baseline="l2p")
 
 
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):

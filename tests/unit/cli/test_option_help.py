@@ -112,6 +112,8 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
         (["--set", "grwth.energy=1"], "no such section (did you mean 'growth'?)"),
+        (["--method", "l2p"], "no such option: --method; did you mean --baseline?"),
+        (["--set", "run.tasks=3"], "error: tasks is no setting: lw2g run --tasks N"),
         (["--no-such-thing"], "no such option"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
@@ -120,6 +122,13 @@ def test_an_option_in_the_wrong_place_is_told_its_place(arguments, says):
     """Options of components and sections are found under their dotted key, whoever's they are."""
     code, text = told("config", *arguments)
     assert (code, says in text) == (2, True), text
+
+
+def test_a_fork_says_why_it_names_no_method():
+    """It begins with what the run's own method has learned."""
+    code, text = told("fork", "RUN", "--at-task", "1", "--baseline", "l2p")
+    assert code == 2
+    assert text == "error: no such option: --baseline; a fork keeps its method; start a new run"
 
 
 def test_an_option_without_its_section_in_a_file_is_told_its_place(tmp_path):

@@ -280,7 +280,7 @@ phi = 2
         "grwoth: no such section (did you mean 'growth'?)",
         "bechmark.name: no such section (did you mean 'benchmark'?)",
         "baseline.epochs: expected whole number but got 'many'",
-        "baseline.lerning: no such option (there are epochs, lr, clip)",
+        "baseline.lerning: no such option of hide-prompt (there are epochs, lr, clip)",
         "growth.energy: must be <= 1: 1.5",
         "growth.images: must be >= 16: 15",
         "growth.centre: expected bool but got 'maybe'",
@@ -313,12 +313,25 @@ def test_misshapen_keys_are_explained(overrides, line):
     assert refusal(overrides=overrides) == [line]
 
 
+def test_constraints_of_a_method_that_trains_nothing_are_refused_where_they_are_typed():
+    """In a file, which may be of an older run, they are told; a method that adapts features keeps them."""
+    installed = load_catalogue()
+    words = "constraints: baseline {} trains nothing to constrain; leave it out"
+    file = {"baseline": "simple-cil", "benchmark": "digits", "constraints": ["pgp"]}
+    assert words.format("'simple-cil'") in resolve(installed, file=file).notes
+    assert "pgp" not in " ".join(resolve(installed, file=file, constraints=["none"]).notes)
+    without = {"baseline.adapt": "none"}
+    with pytest.raises(ConfigError, match=words.format("'ranpac' with baseline.adapt=none")):
+        resolve(installed, baseline="ranpac", constraints=["pgp"], overrides=without)
+    assert not resolve(installed, baseline="ranpac", constraints=["cpk"]).notes
+
+
 def test_a_faulty_preset_is_told_as_such():
     """A plugin author's mistake is not blamed on the user's options."""
     lines = refusal(baseline="misled")
     assert set(lines[1:]) == {
         "run.seed: no such section (in the preset 'tuned glyphs' of baseline 'misled')",
-        "baseline.epoch: no such option (did you mean 'epochs'?) (in the preset 'tuned glyphs')",
+        "baseline.epoch: no such option of misled (did you mean 'epochs'?) (in the preset 'tuned glyphs')",
         "growth.energy: must be <= 1: 3.0 (in the preset 'tuned glyphs')",
     }
 

@@ -140,5 +140,12 @@ def test_micro_refuses_a_file_of_another_kind(tmp_path):
     """A file without the metadata is named, with what to do."""
     path = tmp_path / "other.safetensors"
     path.write_bytes(b"nonsense")
-    with pytest.raises(DataError, match="is no micro ViT"):
+    with pytest.raises(DataError, match=r"is no micro ViT \(.*header.*\); use a file"):
         build_micro(MicroConfig(), path, None)
+    for metadata in (
+        {},
+        {"architecture": "vit_tiny"},
+    ):  # of other weights
+        save_file({"a": torch.zeros(1)}, path, metadata)
+        with pytest.raises(DataError, match=r"is no micro ViT; use a file"):
+            build_micro(MicroConfig(), path, None)
