@@ -165,7 +165,7 @@ def test_what_is_not_here_is_skipped_with_one_reason() -> None:
 
 
 def test_what_cannot_be_built_is_told_once_and_alone() -> None:
-    """The cause stands below one failed check, with the plugin that has to mend it, and nothing is skipped."""
+    """The cause stands below one failed check, with the plugin at fault, and nothing is skipped."""
     result = invoke("lost")
     assert result.exit_code == 1
     told = " ".join(result.stdout.split())
