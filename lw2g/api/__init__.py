@@ -105,6 +105,8 @@ def run(
         "backbone": backbone,
     }
     keyed = as_options(given, options)
+    if weights is not None and SHORT["weights"] in keyed:
+        raise ConfigError(f"{SHORT['weights']} is given twice", "leave weights=... out, or the other")
     # objects are registered before the catalogue is loaded, which then knows them by these names
     named: dict[str, Any] = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
     further = {

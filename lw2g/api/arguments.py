@@ -49,7 +49,8 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
             those given with a component's name.
 
     Raises:
-        ConfigError: A mapping has no name, a folder is not there, or an argument is not known.
+        ConfigError: A mapping has no name, a folder is not there, or an argument is not known or given in
+            two spellings.
     """
     names: dict[str, Any] = {}
     keyed: dict[str, Any] = {}
@@ -62,9 +63,14 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
             keyed |= place
         names[kind] = choice
     # after those given with a component's name, which they override
+    spelled = {SHORT[kind]: str(kind) for kind, choice in names.items() if choice is not None}
     for key, value in options.items():
         _require_known(key)
-        keyed[SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)] = value
+        dotted = SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)
+        if dotted in spelled:
+            raise ConfigError(f"{dotted} is given twice: as {spelled[dotted]} and as {key}", "leave one out")
+        spelled[dotted] = key
+        keyed[dotted] = value
     return with_short(keyed, names)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Recorded",
     "head_of",
     "head_taken",
+    "holds_model",
     "manifest_of",
     "next_method",
     "over_runs",
@@ -231,3 +232,8 @@ def runs(directory: str | Path = "runs") -> Runs:
     from lw2g.results.found_runs import find_runs
 
     return Runs(list(find_runs([Path(directory)], damaged=True)))
+
+
+def holds_model(directory: Path) -> bool:
+    """Whether a folder plainly is a run or an exported model."""
+    return any((directory / name).is_file() for name in (CONFIG, MANIFEST))

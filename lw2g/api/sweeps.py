@@ -6,6 +6,7 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.status_lines import StatusLines
 from lw2g.api.tabular import SweepResult
 from lw2g.config.directory import RUNS
 from lw2g.config.resolve import resolve
 from lw2g.config.roles import keys_of_role
-from lw2g.config.toml import dump_resolved
-from lw2g.errors import ConfigError, counted, nearest
+from lw2g.config.toml import as_toml_holds, dump_resolved
+from lw2g.errors import ConfigError, counted, nearest, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -59,7 +61,7 @@ def _unwatched(statuses: Sequence[Status]) -> None:
 
 @expands_paths
 def sweep(
-    grid: str | Path,
+    grid: str | Path | Mapping[str, Any],
     *,
     out: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -69,12 +71,13 @@ def sweep(
     gpus_per_job: float | None = None,
     executor_options: Mapping[str, Any] | None = None,
     rehearse: str | None = None,
-    watch: Watch = _unwatched,
+    progress: bool = True,
+    watch: Watch | None = None,
 ) -> SweepResult:
     """Run the cells of a grid, each as a process of its own; a stopped sweep goes on where it stopped.
 
     Args:
-        grid: A TOML file.
+        grid: A TOML file. From Python also a dict of its form, which needs ``out``.
         out: The sweep's directory; None for runs/GRID.
         settings: Settings of every cell by their dotted keys, which override the grid's.
         executor: Where runs go; None for the grid's own, or this machine.
@@ -85,25 +88,44 @@ def sweep(
         rehearse: Run each kind of cell once, in minutes, with the embedded backbone and few epochs, on this
             benchmark (``glyphs`` is embedded) or folder of images; ``out`` is then by default
             runs/GRID-rehearsed.
-        watch: Receives the status of all cells a few times a second.
+        progress: Whether to show the progress: a line on stderr whenever a cell moves.
+        watch: Receives the status of all cells a few times a second, in place of these lines.
 
     Raises:
         ConfigError: The grid, a cell or the executor cannot be used.
     """
-    file = Path(grid)
+    file, name = _grid_and_name(grid, out)
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
     # cells are checked before the first one starts: a mistake in the last would be reported after hours
     require_valid(cells, catalogue)
-    name = file.stem
     if rehearse is not None:
         # it has a folder next to that of the real sweep, which must not take these cells for its own
         name += "-rehearsed"
     store = SweepDirectory(Path(out) if out else RUNS / name)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(file), given, executor_options or {})
-    statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, read_columns(file))
+    shown_by = watch or (StatusLines() if progress else _unwatched)
+    executor_of = load_executor(chosen, store.path)
+    statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
     return SweepResult(store.path, statuses)
+
+
+def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[str, Any], str]:
+    """Return a grid as its file or what a file would hold, and the name of its folder below runs/.
+
+    Raises:
+        ConfigError: It is neither, or has no name.
+    """
+    if isinstance(grid, str | os.PathLike):
+        return Path(grid), Path(grid).stem
+    if not isinstance(grid, Mapping):
+        raise ConfigError(
+            f"grid: expected a path or a dict but got {shown(grid)}", "give a TOML file, or a dict"
+        )
+    if out is None:
+        raise ConfigError("out: a grid in a dict has no name", 'say where it goes: out="runs/NAME"')
+    return as_toml_holds(grid, "grid"), ""
 
 
 def run_seeds(
@@ -128,7 +150,7 @@ def run_seeds(
 
 
 def _cells(
-    grid: Path, catalogue: Catalogue, settings: Mapping[str, Any], rehearse: str | None
+    grid: Path | Mapping[str, Any], catalogue: Catalogue, settings: Mapping[str, Any], rehearse: str | None
 ) -> Sequence[Cell]:
     """Return the cells of a grid, or those that rehearse it.
 
@@ -213,7 +235,7 @@ def plan_of(
     """Return the cells of a grid without running them.
 
     Args:
-        grid: As for :func:`sweep`.
+        grid: A TOML file.
         settings: As for :func:`sweep`.
         executor: As for :func:`sweep`.
         jobs: As for :func:`sweep`.

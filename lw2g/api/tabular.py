@@ -61,7 +61,16 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-class RunRecord(dict[str, Any], Tabular):
+class _InFolder:
+    """What has a directory stands for it wherever a path is asked for, as in :func:`lw2g.report`."""
+
+    path: Path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+class RunRecord(dict[str, Any], _InFolder, Tabular):
     """The record of a run: the content of ``record.json``, and where the run is.
 
     Attributes:
@@ -268,11 +277,11 @@ class Verification(Tabular):
         return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
 
 
-class SweepResult(Tabular):
+class SweepResult(_InFolder, Tabular):
     """The cells of a sweep after it has ended or was stopped.
 
     Attributes:
-        path: The sweep's directory; :func:`lw2g.report` takes it.
+        path: The sweep's directory; :func:`lw2g.report` takes it, or the result itself.
         cells: The status of each cell.
         stale: By a cell's name the options in which its finished run differs from what its settings give
             now; empty where that was not asked.

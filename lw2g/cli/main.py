@@ -89,9 +89,22 @@ class Commands(click.Group):
         try:
             return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
         except click.UsageError as error:
-            raise _told_in_one_line(error) from error
+            raise self._of_a_command(ctx, error, args) or _told_in_one_line(error) from error
         except PluginError as error:  # Ctrl-C while a stranger's package is asked for its commands
             raise UserError(str(error), exit_code=error.exit_code) from error
+
+    def _of_a_command(
+        self, ctx: click.Context, error: click.UsageError, args: list[str]
+    ) -> click.ClickException | None:
+        """Return that an option stands before its command; None where it has another fault."""
+        place = next((place for place, word in enumerate(args) if word in self.list_commands(ctx)), 0)
+        command = self.get_command(ctx, args[place]) if place else None
+        if command is None or not isinstance(error, click.NoSuchOption):
+            return None
+        if not any(error.option_name in (*one.opts, *one.secondary_opts) for one in command.params):
+            return None
+        typed = " ".join(map(as_word, args[:place]))
+        return UserError(f"options stand after the command: lw2g {args[place]} {typed} ...")
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

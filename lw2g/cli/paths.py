@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from lw2g.errors import ConfigError, no_folder, shown
+from lw2g.api.recorded import holds_model
+from lw2g.errors import ConfigError, as_word, no_folder, shown
 from lw2g.ground.spelling import expanded
 
-__all__ = ["AnyPath"]
+__all__ = ["AnyPath", "ModelPath", "require_model_first"]
 
 
 def _as(param: click.Parameter | None) -> str:
@@ -37,3 +40,31 @@ class AnyPath(click.Path):
         if not self.file_okay and os.path.isfile(value):
             raise ConfigError(no_folder(value), f"give a folder{_as(param)}")
         return super().convert(value, param, ctx)
+
+
+class ModelPath(AnyPath):
+    """The folder of a model or a run; a file is refused by :func:`require_model_first`."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete folders."""
+        return [CompletionItem(incomplete, type="dir")]
+
+
+def require_model_first(model: Path, *others: Path) -> None:
+    """Refuse a model that stands behind what it is to look at, and a file in its place.
+
+    Raises:
+        ConfigError: The first path is a file; or it is no model, and another one is.
+    """
+    behind = next((other for other in others if holds_model(other)), None)
+    if behind is not None and not holds_model(model):
+        words = map(as_word, (behind, model, *(other for other in others if other is not behind)))
+        command = click.get_current_context().info_name
+        raise ConfigError(
+            f"{str(model)!r} is no model and no run",
+            f"the model comes first: lw2g {command} {' '.join(words)}",
+        )
+    if model.is_file():
+        raise ConfigError(no_folder(model), "give a folder as MODEL")

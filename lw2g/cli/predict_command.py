@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.api import models
-from lw2g.cli.paths import AnyPath
+from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import USUAL_REJECT, FiniteRange, box_options, can_reject, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.runtime.console import console, note, percent, printable, table
@@ -25,7 +25,7 @@ __all__ = ["predict"]
     cls=LongCommand,
     help=help_of(models.predict, "Exit code 1 says that some image cannot be used."),
 )
-@click.argument("run", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("run", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
 @option_of(models.predict, "top_k", metavar="K")
 @options_of(models.load, "device")
@@ -36,6 +36,7 @@ __all__ = ["predict"]
 @json_option("Print a JSON list (tasks count from 0).")
 def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Print the classes of each image, and where sets differ the task and the set that answered."""
+    require_model_first(run, *images)
     model, entries = models.predict(run, images, **options)
     bad = [entry for entry in entries if "error" in entry]
     if as_json:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +12,14 @@ import click
 
 from lw2g import report as tabulate  # the root names the functions of the products
 from lw2g.api import sweeps
+from lw2g.api.status_lines import COLUMNS, StatusLines, counts_of, row_of
 from lw2g.cli.execute import tell
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import Interrupted, as_word, counted
-from lw2g.runtime.console import console, note, number, printable, table
+from lw2g.runtime.console import console, note, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -32,8 +31,6 @@ __all__ = ["fitting", "run_seeds", "sweep"]
 
 _DEFAULT = "GRID.toml"
 """How messages name the command that is not named."""
-_COLUMNS = ("cell", "state", "task", "left", "FAA", "images/s", "host")
-_ON_A_LINE = {"task": "task {}", "FAA": "FAA {}", "left": "about {} left", "host": "on {}"}
 _ROWS_TO_SPARE = 8
 _DRY_RUN = (
     "Print the cells, what they need (exit code 2 if something is missing) and what they cost, each kind of "
@@ -203,7 +200,7 @@ def status(directory: Path, as_json: bool) -> None:
     if old:
         console().print(table("finished with other values than now", ("cell", "option"), old, left=2))
         note(f"`lw2g sweep retry {directory} --stale` runs these again and keeps the old runs")
-    click.echo(_counts(result.cells))
+    click.echo(counts_of(result.cells))
 
 
 @sweep.command(
@@ -242,7 +239,7 @@ def _finish(result: SweepResult, *, has_table: bool = False) -> None:
     _print_failures(result)
     states = {status.state for status in result.cells}
     table_of = f" (table: lw2g report {as_word(result.path)})" if has_table and "finished" in states else ""
-    click.echo(f"{_counts(result.cells)}; in {result.path}{table_of}")
+    click.echo(f"{counts_of(result.cells)}; in {result.path}{table_of}")
     if states == {"finished"}:
         return
     # failed cells are an error; with others that only stopped, the sweep as a whole was interrupted
@@ -266,36 +263,10 @@ def _watching() -> Iterator[Callable[[Sequence[Status]], None]]:
 
     def show(statuses: Sequence[Status]) -> None:
         # of many cells not all fit, and the counts are of all
-        live.update(Group(_table(fitting(statuses, out.height)), _counts(statuses)), refresh=True)
+        live.update(Group(_table(fitting(statuses, out.height)), counts_of(statuses)), refresh=True)
 
     with Live(console=out, auto_refresh=False) as live:
         yield show
-
-
-class StatusLines:
-    """Prints a line whenever a cell starts, finishes a task, or ends; then with how many cells have ended."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, tuple[str, int]] = {}
-
-    def __call__(self, statuses: Sequence[Status]) -> None:
-        """Print what has changed."""
-        for status in statuses:
-            done = 0
-            if status.run is not None:
-                done = status.run.done
-            state_and_done = (status.state, done)
-            before = self._before.get(status.cell.name)
-            self._before[status.cell.name] = state_and_done
-            # a cell that has never done anything is not worth a line
-            is_new = before is None and status.state == "waiting"
-            if state_and_done != before and not is_new:
-                row = dict(zip(_COLUMNS, _row(status), strict=True))
-                details = [words.format(row[name]) for name, words in _ON_A_LINE.items() if row[name] != "-"]
-                line = ", ".join([f"{status.cell.label}: {status.state}", *details])
-                if status.state in ("finished", "failed") and len(statuses) > 1:
-                    line += f" ({_counts(statuses)})"
-                click.echo(printable(line), err=True)
 
 
 def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
@@ -310,29 +281,7 @@ def fitting(statuses: Sequence[Status], height: int) -> Sequence[Status]:
 
 
 def _table(statuses: Sequence[Status]) -> Any:
-    return table("", _COLUMNS, [_row(status) for status in statuses], left=2)
-
-
-def _row(status: Status) -> tuple[str, ...]:
-    """Return the line of a cell in the table; "-" stands for what its run does not tell yet."""
-    run = status.run
-    host = "-"
-    if status.writer is not None:
-        host = status.writer.host
-    if run is None:
-        return (status.cell.label, status.state, "-", "-", "-", "-", host)
-    left = "-"
-    if run.remaining is not None:
-        left = str(timedelta(seconds=round(run.remaining)))
-    speed = number(run.progress.get("images_per_second"), 0)
-    done = f"{run.done}/{run.tasks or '?'}"
-    return (status.cell.label, status.state, done, left, number(run.metric("faa")), speed, host)
-
-
-def _counts(statuses: Sequence[Status]) -> str:
-    counts = Counter(status.state for status in statuses)
-    by_state = ", ".join(f"{count} {state}" for state, count in counts.items())
-    return f"{counted(len(statuses), 'cell')}: {by_state}"
+    return table("", COLUMNS, [row_of(status) for status in statuses], left=2)
 
 
 def _print_failures(result: SweepResult) -> None:

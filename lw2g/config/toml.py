@@ -205,6 +205,18 @@ def dump_resolved(resolved: Resolved) -> str:
     return f"# preset: {resolved.preset}\n\n{to_toml(resolved.config)}"
 
 
+def as_toml_holds(content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return tables as a TOML file would give them back, with the word ``NONE`` for None.
+
+    Raises:
+        ConfigError: A value has no form in TOML.
+    """
+    try:
+        return tomllib.loads(tomli_w.dumps(_without_null(content)))
+    except TypeError as error:
+        raise ConfigError(f"{name}: {error}", "give texts, numbers, lists and dicts alone") from error
+
+
 def _section(chosen: Chosen | BackboneChoice) -> dict[str, Any]:
     section: dict[str, Any] = {"name": chosen.name}  # first, as people write it
     if isinstance(chosen, BackboneChoice):

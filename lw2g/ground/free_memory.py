@@ -12,7 +12,7 @@ from lw2g.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CGROUP", "require_memory", "usable_memory"]
+__all__ = ["CGROUP", "memory_of", "require_memory", "usable_memory"]
 
 CGROUP = Path("/sys/fs/cgroup")
 _GIB = 2**30
@@ -29,6 +29,16 @@ def usable_memory(cgroup: Path = CGROUP) -> int | None:
     return size
 
 
+def memory_of(device: torch.device | None = None) -> int | None:
+    """Return the bytes of a device's memory, for None or a CPU of main memory; None if nothing tells them."""
+    if device is None or device.type != "cuda":
+        return usable_memory()
+    import torch
+
+    total: int = torch.cuda.get_device_properties(device).total_memory
+    return total
+
+
 def require_memory(needed: int, what: str, remedy: str, device: torch.device | None = None) -> None:
     """Refuse what does not fit even into empty memory.
 
@@ -41,12 +51,7 @@ def require_memory(needed: int, what: str, remedy: str, device: torch.device | N
     Raises:
         ConfigError: It needs more than the total memory.
     """
-    if device is not None and device.type == "cuda":
-        import torch
-
-        total: int | None = torch.cuda.get_device_properties(device).total_memory
-    else:
-        total = usable_memory()
+    total = memory_of(device)
     if total is not None and needed > total:
         raise ConfigError(
             f"{what} cannot fit: {needed / _GIB:.4g} GiB at least, and there are {total / _GIB:.4g}",

@@ -26,7 +26,7 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PATHS_ALONE = ("str | Path", "str | Path | None")
+_PATHS_ALONE = ("str | Path", "str | Path | None", "str | PathLike[str]")
 """Annotations of parameters that take nothing but paths."""
 _IN_A_FILE = "write what it holds to a TOML file"
 """What is said of a mapping where options have no names of their own, as of a grid."""

@@ -33,7 +33,8 @@ class RunStarted(Event):
         name: The name of its directory.
         config: Its configuration, as nested plain values.
         resumed: Whether it has been resumed.
-        notes: What opening it decided, one line each.
+        notes: What a user should know of how it runs, one line each.
+        details: What few users ask for, one line each: it is written down, and no display shows it.
         grows: Whether a policy decides on sets; no :class:`TaskDecided` follows if not.
         done: Number of tasks that are learned already.
         goal: Number of tasks after which it stops; None where nobody says.
@@ -43,6 +44,7 @@ class RunStarted(Event):
     config: dict[str, Any]
     resumed: bool
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     grows: bool = True
     done: int = 0
     goal: int | None = None
@@ -50,10 +52,17 @@ class RunStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class TaskDecided(Event):
-    """The set of a task has been chosen; ``decision`` is the entry in the record."""
+    """The set of a task has been chosen.
+
+    Attributes:
+        task: The task, from 0.
+        decision: The entry in the record.
+        shares_with: The earlier tasks, from 0, that have the same set.
+    """
 
     task: int
     decision: dict[str, Any]
+    shares_with: tuple[int, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

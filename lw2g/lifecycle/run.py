@@ -177,9 +177,11 @@ class Run(Observer):
         """Return the event of the beginning, with what a user should know of what is left."""
         parts = self._session.parts
         settled = self._session.precision
-        notes = [*parts.layer_notes, *self._training_notes(), *self._growth_notes()]
+        notes, details = parts.layer_notes
+        notes += [*self._training_notes(), *self._growth_notes()]
         if settled.asked == "auto":
-            notes.insert(0, str(settled))
+            # where another precision would be faster, it matters that it is not taken
+            (notes if settled.refused else details).insert(0, str(settled))
         if self._done == self._goal:  # nothing is learned, and what is to be known is how it could
             way = f"lw2g continue {as_word(self._files.path)}"
             is_whole = self._goal == len(self._sizes)
@@ -189,6 +191,7 @@ class Run(Observer):
             config=to_mapping(parts.config),
             resumed=self._resumed,
             notes=tuple(notes),
+            details=tuple(details),
             grows=not parts.growth.fixed,
             done=self._done,
             goal=self._goal,
@@ -249,7 +252,9 @@ class Run(Observer):
         self._ledger.task_to_set = parts.pool.task_to_set
         entry = self._ledger.decide(index, evidence, decision, set_id, parts.growth.policy)
         if not parts.growth.fixed:
-            self.reporter.send(TaskDecided(task=index, decision=entry))
+            sets = parts.pool.task_to_set[:index]
+            alike = tuple(task for task, name in enumerate(sets) if name == set_id)
+            self.reporter.send(TaskDecided(task=index, decision=entry, shares_with=alike))
         # once a run: the ledger of a resumed run has the decisions before it stopped
         was_said = any(counts_directions(earlier) for earlier in self._ledger.decisions[:-1])
         if counts_directions(entry) and not was_said:

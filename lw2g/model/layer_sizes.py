@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lw2g.errors import ConfigError, is_out_of_memory
-from lw2g.ground.free_memory import require_memory
+from lw2g.ground.free_memory import memory_of, require_memory
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.head import heads_within
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -26,6 +26,10 @@ _TIMED = 512
 """Side of the matrix whose eigenvalues are timed."""
 _COPIES = 2
 """Copies of the largest matrix of sums while it is solved: what is factored, and its factor."""
+_NEAR = 0.5
+"""The share of the memory from which on a user is told what sums take."""
+_LONG = 60.0
+"""Seconds of solving from which on a user is told of them."""
 
 
 @contextmanager
@@ -93,8 +97,11 @@ def require_layers_read(
 
 def layer_notes(
     backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str
-) -> list[str]:
-    """Return what a user should know of features of several layers before they are computed; empty of one.
+) -> tuple[list[str], list[str]]:
+    """Return what a user should know of features of several layers before they are computed, and details.
+
+    What they cost is a detail unless memory may run out or solving takes minutes. Of one layer both are
+    empty.
 
     Args:
         backbone: Makes the features.
@@ -103,23 +110,29 @@ def layer_notes(
         name: The baseline, as messages name it.
     """
     if not backbone.joins:
-        return []
+        return [], []
     known = backbone.fingerprint
     layers = "1 layer" if known.layers == 1 else f"{known.layers} layers"
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
     kept, side = _sums((baseline, retrieval))
+    more = _COPIES * 8 * side**2
+    seconds = _seconds(side) if side else 0.0
     if kept:
         text += f"; the head's sums take up to {_mebibytes(kept)} of memory"
     if side:
-        more = _mebibytes(_COPIES * 8 * side**2)
-        text += f", solving them {more} more and at most about {_seconds(side)} at a time"
-    notes = [text]
+        taken = f"{seconds:.1g} s" if seconds < 10 else f"{seconds:,.0f} s"
+        text += f", solving them {_mebibytes(more)} more and at most about {taken} at a time"
+    there = memory_of(backbone.device)
+    is_near = there is not None and kept + more > _NEAR * there
+    notes, details = [], [text]
+    if is_near or seconds >= _LONG:
+        notes, details = details, notes
     if baseline.closed_form is None and baseline.scope != BACKBONE:
         notes.append(
             f"the trained head of {name} reads the last layer alone; several layers are read of un-prompted "
             "features only"
         )
-    return notes
+    return notes, details
 
 
 def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
@@ -149,11 +162,10 @@ def _mebibytes(size: int) -> str:
     return f"{size / 2**20:,.0f} MiB"
 
 
-def _seconds(side: int) -> str:
+def _seconds(side: int) -> float:
     """Return how long all eigenvalues of a matrix take here, the most that a head computes of its sums."""
     matrix = torch.eye(_TIMED, dtype=torch.float64) + 1 / _TIMED
     start = time.perf_counter()
     torch.linalg.eigh(matrix)
     # the cube of the side, as of every solver of dense matrices
-    seconds = (time.perf_counter() - start) * (side / _TIMED) ** 3
-    return f"{seconds:.1g} s" if seconds < 10 else f"{seconds:,.0f} s"
+    return (time.perf_counter() - start) * (side / _TIMED) ** 3

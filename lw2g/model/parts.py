@@ -91,8 +91,8 @@ class ModelParts:
         return names_of(self.config)
 
     @property
-    def layer_notes(self) -> list[str]:
-        """What features of several layers cost, and who does not read them; empty of one layer."""
+    def layer_notes(self) -> tuple[list[str], list[str]]:
+        """What to know of features of several layers, and details of what they cost; empty of one layer."""
         return layer_notes(self.backbone, self.baseline, self.retrieval, self.names[0])
 
     @property

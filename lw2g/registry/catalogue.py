@@ -277,6 +277,8 @@ class Catalogue:
         if kind == "baseline" and ("head", name) in self.entries:
             typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={name}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
+        if kind == "component":  # whoever looks for one may have meant a kind
+            known += KINDS
         meant = nearest(name, known)
         if not meant:
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"

@@ -243,8 +243,8 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
         "metric": column.name,
         **attrs.asdict(over_runs),
         # every entry has the same keys in the same order: they are the head of the CSV
-        **_NO_PAPER,
         **_NO_DIFFERENCE,
+        **_NO_PAPER,
     }
     printed = row.paper.get(column.name)
     if printed is not None:

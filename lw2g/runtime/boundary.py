@@ -192,14 +192,19 @@ def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Regi
 def _own_place(frames: Sequence[Frame], entries: Sequence[Registered], entry: Registered) -> str:
     """Return the innermost line of a component's own code: what it calls may have raised the error.
 
-    Where lw2g's default of a method is all that ran, it is that one's line, with a path that tells whose.
+    Where what its class inherits is all that ran, of lw2g or a library, it is that one's line.
     """
     owned = [frame for frame in reversed(frames) if _owner(entries, frame) is entry]
-    for frame in owned:
-        if not _is_core(frame.module):
-            return frame.place
-    folder = owned[0].module.rpartition(".")[0].replace(".", "/")
-    return f"{folder}/{owned[0].place}"
+    # a method that the component's class inherits, as of torch's Module, has its ``self``, too
+    own = [frame for frame in owned if _ships(entry, frame) or _defines(entry, frame)]
+    of_others = [frame for frame in owned if not _is_core(frame.module)]
+    (frame, *_) = own or of_others or owned
+    return _in_package(frame.module, frame.place)
+
+
+def _in_package(module: str, place: str) -> str:
+    """Return a place in a file with the folders of its package: many plugins have a ``baseline.py``."""
+    return "/".join([*module.split(".")[:-1], place])
 
 
 def _is_core(module: str) -> bool:
@@ -244,9 +249,10 @@ def _place_of(target: Any) -> str:
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
     if code is not None:
-        return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        return _in_package(target.__module__, f"{Path(code.co_filename).name}:{code.co_firstlineno}")
     try:
-        return f"{Path(inspect.getfile(target)).name}:{inspect.getsourcelines(target)[1]}"
+        place = f"{Path(inspect.getfile(target)).name}:{inspect.getsourcelines(target)[1]}"
+        return _in_package(target.__module__, place)
     except (OSError, TypeError):
         return str(target.__module__)
 

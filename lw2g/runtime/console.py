@@ -18,6 +18,7 @@ __all__ = [
     "console",
     "in_units",
     "in_words",
+    "listed",
     "method_name",
     "note",
     "number",
@@ -108,11 +109,23 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
 
 
 def method_name(config: Mapping[str, Any], *, grows: bool) -> str:
-    """Return the components of a method; a baseline that does not grow stands without its policy."""
-    names = [config["baseline"]["name"]]
+    """Return the components of a method by their options; what does not grow stands without its policy."""
+    parts = [f"baseline {config['baseline']['name']}"]
     if grows:
-        names.append(config["policy"]["name"])
-    return " x ".join([*names, *config["constraints"]])
+        parts.append(f"policy {config['policy']['name']}")
+    if config["constraints"]:
+        parts.append(f"constraints {listed(list(config['constraints']))}")
+    return ", ".join(parts)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names, at least one, as a sentence has them.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows: bool) -> Iterator[str]:

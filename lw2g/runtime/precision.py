@@ -32,6 +32,7 @@ _LOSS = 0.05
 """The largest relative difference of the loss that is safe."""
 _GRADIENT = 0.25
 """The largest relative difference of the median image's gradient that is safe."""
+_UNSAFE = "bf16 is not safe here"
 _FEWEST_IMAGES = 4
 _MOST_IMAGES = 24
 _CLASSES = 10
@@ -56,6 +57,11 @@ class PrecisionChoice:
     used: Precision
     reason: str
     asked: Literal["auto"] | Precision = "auto"
+
+    @property
+    def refused(self) -> bool:
+        """Whether bf16 would be faster here and is not taken; files keep the reason alone."""
+        return self.reason.startswith(_UNSAFE)
 
     def __str__(self) -> str:
         return f"precision {self.used} ({self.reason})"
@@ -86,7 +92,7 @@ def choose_precision(backbone: Backbone) -> PrecisionChoice:
         return PrecisionChoice(used=FP32, reason="bf16 is tried on prefixes, which have no place here")
     differs = difference(backbone)
     if differs is not None:
-        return PrecisionChoice(used=FP32, reason=f"bf16 is not safe here: {differs}")
+        return PrecisionChoice(used=FP32, reason=f"{_UNSAFE}: {differs}")
     return choice
 
 

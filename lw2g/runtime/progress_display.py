@@ -6,7 +6,7 @@ Each shows task, phase, epoch, count, loss, images per second, and elapsed and e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import counted
@@ -20,7 +20,7 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g.runtime.console import method_name, number, printable
+from lw2g.runtime.console import listed, method_name, number, printable
 from lw2g.runtime.telling import WIDE, Telling, bars_on, duration, figures
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def milestone(event: Event, tasks: int) -> str | None:
             method = method_name(event.config, grows=event.grows)
             return "\n".join([f"{verb} {event.name}{after}: {method}", *event.notes])
         case TaskDecided():
-            return f"task {_of(event.task, tasks)}: {_decision(event.decision)}"
+            return f"task {_of(event.task, tasks)}: {_decision(event)}"
         case TaskEvaluated():
             known = [value for value in event.accuracy if value is not None]
             average = sum(known) / len(known)
@@ -70,37 +70,62 @@ def milestone(event: Event, tasks: int) -> str | None:
             return None
 
 
-_VERBS = {"grow": "new set", "merge": "merges into set"}
+_MOST = 3
+"""Tasks that are named one by one."""
+_CERTAIN = 0.995
+"""How sure a decision is, rounded to 100 %, where that is not worth a word."""
 
 
-def _decision(decision: dict[str, Any]) -> str:
-    """Return a decision as text, with what was measured of each candidate."""
-    verb = _VERBS.get(decision["decision"], "reuses set")
-    text = f"{verb} #{decision['set']}"
+def _decision(event: TaskDecided) -> str:
+    """Return a decision in words, with what was measured of each candidate."""
+    decision = event.decision
+    name = f"set #{decision['set']}"
+    if event.shares_with:
+        name = f"the parameters of {_tasks(event.shares_with)}, {name}"
+    if decision["decision"] == "grow":
+        text = f"gets parameters of its own, {name}"
+    elif decision["decision"] == "merge":
+        text = f"merges into {name}"
+    else:
+        text = f"shares {name}"
     if decision.get("weight") is not None:
-        text += f" by {number(decision['weight'])}"
+        text += f", by {number(decision['weight'])}"
     if decision.get("held"):
-        text += " as it is"
+        text += ", as it is"
+    details = list(_measured(decision))
+    sure = decision.get("confidence")
+    if sure is not None and sure < _CERTAIN:
+        # of sharing or not: of which set it says nothing
+        details.append(f"{sure:.0%} sure" + ("" if decision["decision"] == "grow" else " to share"))
+    if details:
+        text += f" ({'; '.join(details)})"
+    return text
+
+
+def _tasks(tasks: Sequence[int]) -> str:
+    """Return tasks by their numbers from 1, of many the first and how many more there are."""
+    named = [str(task + 1) for task in tasks]
+    if len(named) > _MOST:
+        named[1:] = [f"{len(named) - 1} more"]
+    return f"task{'' if len(tasks) == 1 or len(tasks) > _MOST else 's'} {listed(named)}"
+
+
+def _measured(decision: dict[str, Any]) -> Iterator[str]:
+    """Yield what each measure says of the sets, and which sets are as near as the one that was taken."""
     by_measure: dict[str, list[str]] = {}
+    units = {}
     for candidate in decision.get("candidates", ()):
         for name, measured in candidate["measures"].items():
             if measured["value"] is None:  # not defined for this set
                 continue
             value = number(measured["value"])
             error = number(measured["error"])
-            by_measure.setdefault(name, []).append(f"#{candidate['set']} {value} ± {error}")
-    details = []
-    if decision.get("confidence") is not None:
-        # of sharing or not: of which set it says nothing
-        to_share = "" if decision["decision"] == "grow" else " to share"
-        details.append(f"{decision['confidence']:.0%} sure{to_share}")
+            by_measure.setdefault(name, []).append(f"set #{candidate['set']} {value} ± {error}")
+            units[name] = measured["unit"]
     for name, values in by_measure.items():
-        details.append(f"{name}: {', '.join(values)}")
+        yield f"{name}: {', '.join(values)} {units[name]}".rstrip()
         if near := _near(decision, name):
-            details.append(f"{', '.join(near)} within an error of it")
-    if details:
-        text += f" ({'; '.join(details)})"
-    return text
+            yield f"{', '.join(near)} within an error of it"
 
 
 def _near(decision: dict[str, Any], measure: str) -> list[str]:

@@ -119,7 +119,7 @@ def _unchanged(settings: Settings) -> Settings:
 
 
 def read_grid(
-    path: Path,
+    path: Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     change: Callable[[Settings], Settings] = _unchanged,
     catalogue: Catalogue | None = None,
@@ -129,7 +129,7 @@ def read_grid(
     Cells that become equal are one, and a note says how many are left out so.
 
     Args:
-        path: A TOML file.
+        path: A TOML file, or what one holds.
         overrides: Settings of every cell, which override the grid's.
         change: Makes the settings of each cell from those that the grid and the overrides give.
         catalogue: Knows over which options rows of a report are means; None for all installed components.
@@ -149,9 +149,10 @@ def read_grid(
             num_equal += json.dumps(draft.settings, sort_keys=True) in drafts
             drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
     if not drafts:
-        raise ConfigError(f"{str(path)!r} has no cells", "an axis or the rows are empty")
+        raise ConfigError(f"{str(_path_of(path))!r} has no cells", "an axis or the rows are empty")
     if num_equal and change is _unchanged:  # a rehearsal makes cells equal on purpose
-        tell_note_once(f"{str(path)!r}: {counted(num_equal, 'cell')} equal to others of the grid, run once")
+        equal = f"{counted(num_equal, 'cell')} equal to others of the grid, run once"
+        tell_note_once(f"{str(_path_of(path))!r}: {equal}")
     # an option may be idle in cells of one row, and used in those of another; idle in all it is a mistake
     idle = set[str]()
     used = set[str]()
@@ -182,7 +183,7 @@ def cells_of_seeds(configuration: Mapping[str, Any], seeds: Sequence[int]) -> li
     return [Cell(settings=settings | {_SEED: seed}, label=f"seed {seed}") for seed in seeds]
 
 
-def read_executor(path: Path) -> Settings:
+def read_executor(path: Path | Mapping[str, Any]) -> Settings:
     """Return the executor's settings in a grid, which may be empty.
 
     Raises:
@@ -191,7 +192,7 @@ def read_executor(path: Path) -> Settings:
     return _read(path, ()).executor
 
 
-def read_columns(path: Path) -> str | None:
+def read_columns(path: Path | Mapping[str, Any]) -> str | None:
     """Return the columns of a grid's table as ``lw2g report --columns`` takes them; None for the usual ones.
 
     Raises:
@@ -220,13 +221,14 @@ class _Grid:
     columns: str
 
 
-def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
-    """Read a grid file; ``before`` are the files that extend it."""
+def _read(given: Path | Mapping[str, Any], before: tuple[Path, ...]) -> _Grid:
+    """Read a grid, a file or what one holds; ``before`` are the files that extend it."""
+    path = _path_of(given)
     if path.resolve() in before:
         raise ConfigError(f"{str(path)!r} extends itself", "remove one `extends`")
-    if path.is_dir():
+    if given is path and path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
-    table = read_toml(path)
+    table = read_toml(given) if isinstance(given, Path) else given
     unknown = sorted(table.keys() - {*_PARTS})
     if not table.keys() & {*_PARTS} and table.keys() & {*SECTIONS}:
         raise ConfigError(
@@ -241,9 +243,7 @@ def _read(path: Path, before: tuple[Path, ...]) -> _Grid:
     rows = table.get("rows", [])
     if not isinstance(rows, list):
         raise ConfigError("rows: expected tables [[rows]]", "write two brackets")
-    parsed = []
-    for number, row in enumerate(rows, 1):
-        parsed.append(_row(_table(row, f"rows {number}"), f"rows {number}"))
+    parsed = [_row(_table(row, f"rows {n}"), f"rows {n}") for n, row in enumerate(rows, 1)]
     grid = _Grid(
         base=settings_of(_table(table.get("base", {}), "base"), "base"),
         axes=_axes(_table(table.get("axes", {}), "axes"), "axes"),
@@ -375,13 +375,8 @@ def _cells(
         settings = over(settings, last)
         settings = change(settings)
 
-        kept: Settings = {}
-        idle = []
-        for key, value in settings.items():
-            if _is_idle(key, settings.get("constraints")):
-                idle.append(key)
-            else:
-                kept[key] = value
+        idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
+        kept = {key: value for key, value in settings.items() if key not in idle}
         yield _Draft(
             settings=kept,
             turn=turn,
@@ -410,12 +405,9 @@ def over(below: Settings, above: Settings) -> Settings:
 def _is_idle(key: str, used: Sequence[str] | None) -> bool:
     """Whether a key is an option of a constraint that is not among those in use."""
     section, _, option = key.partition(".")
-    if section != "constraints" or not option:
+    if section != "constraints" or not option or used is None:  # None: the policy's own, not known here
         return False
-    if used is None:  # the policy's own, which are not known here
-        return False
-    constraint = option.partition(".")[0]
-    return constraint not in used
+    return option.partition(".")[0] not in used
 
 
 def _is_a_name(key: str) -> bool:
@@ -491,6 +483,10 @@ def _dotted(prefix: str, table: Mapping[str, Any]) -> Settings:
         else:  # an empty table is a value: it says that there are no options
             settings[path] = value
     return settings
+
+
+def _path_of(grid: Path | Mapping[str, Any]) -> Path:
+    return grid if isinstance(grid, Path) else Path("grid")  # what is read of no file, by a name of its own
 
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:

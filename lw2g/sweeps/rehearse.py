@@ -34,12 +34,15 @@ _TASKS = 5
 
 
 def rehearsed_cells(
-    grid: Path, catalogue: Catalogue, overrides: Mapping[str, Any], place: str = DEFAULT_BENCHMARK
+    grid: Path | Mapping[str, Any],
+    catalogue: Catalogue,
+    overrides: Mapping[str, Any],
+    place: str = DEFAULT_BENCHMARK,
 ) -> list[Cell]:
     """Return the cells that rehearse a grid.
 
     Args:
-        grid: Its file.
+        grid: Its file, or what one holds.
         catalogue: Where components are looked up.
         overrides: Settings of every cell of the grid, as the real run will have them.
         place: Name of the benchmark to rehearse on, or of a folder of ``train/`` and ``test/``, here or below

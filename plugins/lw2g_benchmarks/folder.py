@@ -169,6 +169,11 @@ class FolderBenchmark:
             raise ConfigError("benchmark.boxes: boxes have classes and no domains", "leave one of both out")
         if not root.is_dir():
             raise DataError(no_folder(root), _domain_help(str(root)))
+        if _has_splits(root) and not config.domain_order:
+            raise DataError(
+                f"{str(root)!r} holds train/ and test/, so it is one domain",
+                f"{_domain_help(str(root))}; or leave benchmark.stream out",
+            )
         there = {}
         for name, (folder, *twins) in named_folders(root).items():
             if twins:

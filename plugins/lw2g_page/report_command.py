@@ -22,7 +22,8 @@ from lw2g_page.reporting import report as tabulate
 __all__ = ["for_a_terminal", "report"]
 
 _PAGE = """--html writes a page for one run or many: figures with their numbers, unfinished runs up to their
-last task, and for a single run its misclassified test images."""
+last task, and for a single run its misclassified test images. The exit code is 1 if a damaged run was left
+out."""
 
 
 @click.command(cls=LongCommand, help=help_of(tabulate, _PAGE))
@@ -58,14 +59,18 @@ def report(
     result = tabulate(*runs, columns=columns, unfinished=out is not None, **options)
     for line in result.left_out:
         note(line)
+    for problem in result.damaged:
+        click.echo(f"warning: left out: {printable(problem)}", err=True)
     if out is None:
         text = printable(result.to_text(form or "md", every_remark=every_remark), lines=True)
         if form is None and sys.stdout.isatty():
             text = for_a_terminal(text, shutil.get_terminal_size().columns)
         click.echo(text, nl=False)
-        return
-    result.save(out)
-    click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+    else:
+        result.save(out)
+        click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
+    if result.damaged:
+        raise click.exceptions.Exit(1)
 
 
 def for_a_terminal(text: str, width: int) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,7 +32,7 @@ __all__ = ["MIXABLE", "Report", "report"]
 
 @expands_paths
 def report(
-    *runs: str | Path,
+    *runs: str | PathLike[str],
     columns: str | Sequence[str] | None = None,
     against: str | None = None,
     mix: str | Sequence[str] = (),
@@ -39,12 +41,13 @@ def report(
 ) -> Report:
     """Tabulate the runs in and below the given directories, one table per benchmark.
 
-    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
+    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted,
+    damaged ones are left out and named.
     ``against`` takes a row's label, or a part of it that is unique, and adds differences over pairs of equal
     seed and class order, with 95 % intervals.
 
     Args:
-        *runs: The directories.
+        *runs: The directories, or results of :func:`lw2g.run` and :func:`lw2g.sweep`.
         columns: Columns in their order, in a list or with commas; ``all`` for all of them; None for
             those that the grid of the sweep names in one directory, else the usual ones.
         against: Row that paired differences refer to.
@@ -55,18 +58,26 @@ def report(
             of it does not hold is left out and named.
 
     Raises:
-        DataError: There is no run, or no store.
+        DataError: There is no run that can be read, or no store.
         ConfigError: A column is unknown, or the runs of one table cannot be compared.
     """
     # tables compute by numpy, which `lw2g report --help` does without
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
 
-    found = list(find_runs([Path(run) for run in runs]))
+    found = []
+    damaged = []
+    for run in find_runs(list(map(Path, runs)), damaged=True):
+        if run.state == "damaged":
+            damaged.append(run.problem)
+        else:
+            found.append(run)
+    if damaged and not found:
+        raise DataError(damaged[0])
     if not found:
         where = "no directory was given"
         if runs:
-            where = f"no run at or below {', '.join(map(repr, map(str, runs)))}"
+            where = f"no run at or below {', '.join(repr(os.fspath(run)) for run in runs)}"
         raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
     found, left_out = with_answers(found, catalogue)
@@ -83,12 +94,12 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against)
-    command = _command(runs, columns, against, mixed, store)
-    return Report(tables, chosen, against, catalogue, command, left_out)
+    command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
+    return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
 
 def _command(
-    runs: Sequence[str | Path],
+    runs: Sequence[str],
     columns: str | Sequence[str] | None,
     against: str | None,
     mix: Sequence[str],
@@ -98,7 +109,7 @@ def _command(
 
     ``unfinished`` has no option: with ``--html`` unfinished runs always get rows of their own.
     """
-    command = ["lw2g", "report", *map(str, runs)]
+    command = ["lw2g", "report", *runs]
     if columns is not None:
         command += ["--columns", columns if isinstance(columns, str) else ",".join(columns)]
     if against is not None:
@@ -118,6 +129,7 @@ class Report(Tabular):
     Attributes:
         tables: The tables.
         left_out: What of a store does not hold and is not in the tables, one line each.
+        damaged: What is wrong with runs that cannot be read and are not in the tables, one line each.
     """
 
     def __init__(
@@ -128,8 +140,10 @@ class Report(Tabular):
         catalogue: Catalogue,
         command: str,
         left_out: Sequence[str] = (),
+        damaged: Sequence[str] = (),
     ) -> None:
         self.left_out = tuple(left_out)
+        self.damaged = tuple(damaged)
         self.tables = tuple(tables)
         self._columns = columns
         self._against = against

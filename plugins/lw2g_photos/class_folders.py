@@ -113,7 +113,8 @@ def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, Class
     require_classes(folder)
     classes = find_classes(folder)
     headers, bad = _examined(classes, decode=decode)
-    owner: dict[str, str] = {}
+    owner: dict[str, tuple[str, Path]] = {}
+    twice: list[tuple[Path, Path]] = []
     images = {}
     for name, found in classes.items():
         files: dict[str, Path] = {}
@@ -121,16 +122,20 @@ def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, Class
             if path in bad[name]:
                 continue
             digest = headers[path].digest.hex()
-            # an image of two classes would teach that they are one
-            if owner.setdefault(digest, name) != name:
-                raise DataError(
-                    f"{str(path)!r} is an image of class {owner[digest]!r}, too", "keep it in one of the two"
-                )
+            class_of_first, first = owner.setdefault(digest, (name, path))
+            if class_of_first != name:
+                twice.append((first, path))
             files.setdefault(digest, path)  # a copy is no second image
         copies = len(found.paths) - len(bad[name]) - len(files)
         images[name] = ClassImages(
             paths=tuple(files.values()), digests=tuple(files), copies=copies, found=found, bad=bad[name]
         )
+    if twice:  # they would teach that both classes are one
+        first, second = twice[0]
+        which = f"{str(first)!r} and {str(second)!r}"
+        if len(twice) == 1:
+            raise DataError(f"1 image lies in two classes, {which}", "keep it in one")
+        raise DataError(f"{len(twice)} images lie in two classes, first {which}", "keep each in one")
     return images
 
 

@@ -359,5 +359,6 @@ def tell_of_sums(trained: Sequence[TrainedModel], images: int) -> None:
     head = largest.baseline.closed_form
     few = None if head is None else head.rows_in_range()
     if len(trained) == 1 or few is None or not few.has_room(images):
-        for text in largest.parts.layer_notes:
+        notes, _ = largest.parts.layer_notes
+        for text in notes:
             tell_note(text)

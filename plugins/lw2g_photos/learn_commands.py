@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import words_of_choice
-from lw2g.cli.paths import AnyPath
+from lw2g.api.recorded import holds_model, words_of_choice
+from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import (
     USUAL_REJECT,
     FiniteRange,
@@ -23,7 +23,7 @@ from lw2g.cli.shared_options import (
 )
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
-from lw2g.errors import counted
+from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, new_folder, step_lines
@@ -53,6 +53,9 @@ _JSON = json_option("Print the report as JSON.")
 @_JSON
 def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **options: Any) -> None:
     """Print what was learned."""
+    if holds_model(folder):
+        photos = as_word(out) if out.is_dir() else "FOLDER"
+        raise ConfigError(f"{str(folder)!r} is a model: lw2g learn {as_word(folder)} {photos}")
     with saying_what_is_left(out):
         model, report = photographs.start(folder, out, settings=settings, **options)
     # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
@@ -67,7 +70,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     cls=LongCommand,
     help=help_of(photographs.learn),
 )
-@_MODEL
+@click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @option_of(photographs.learn, "out", metavar="MODEL2")
 @option_of(photographs.learn, "test", metavar="FOLDER2")
@@ -77,6 +80,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     """Print what was learned."""
+    require_model_first(model, folder)
     with _saying_what_is_left(model, options["out"]):
         learned, report = photographs.learn(model, folder, **options)
     _print(report, as_json=as_json, has_old_classes=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lw2g.cli.paths import AnyPath
+from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import FiniteRange, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
@@ -22,7 +22,7 @@ __all__ = ["test"]
 
 
 @click.command(cls=LongCommand, help=help_of(photographs.test))
-@click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @option_of(photographs.test, "strangers", metavar="FOLDER2")
 @option_of(photographs.test, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
@@ -35,6 +35,7 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
     typed = click.get_current_context().get_parameter_source("reject")
     if options["strangers"] is None and typed is ParameterSource.COMMANDLINE:
         raise click.UsageError("--reject is for --strangers; give these, too")
+    require_model_first(model, folder)
     with saying_what_is_left():
         scored = photographs.test(model, folder, **options)
     if as_json:

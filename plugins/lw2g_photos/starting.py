@@ -30,7 +30,7 @@ from lw2g.interfaces.pool import Pool
 from lw2g.model.exporting import as_exported
 from lw2g.model.manifest import Manifest, described, sections
 from lw2g.model.parts import ModelParts, build_methods, open_backbone
-from lw2g.model.places import reserved
+from lw2g.model.places import require_free, reserved
 from lw2g.model.saved import require_usable
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
@@ -89,6 +89,7 @@ def start(
                 "run an experiment: lw2g run",
             )
     # before the backbone, whose weights may have to be fetched
+    require_free(out)
     if crops is None and isinstance(folder, Path) and not is_feature_file(folder):
         require_classes(folder)
     configured = partial(

@@ -160,6 +160,15 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
         ({"trained": True}, r"trained: no such argument; give what it stands for: \*\*{'baseline': "),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
         ({"optimizer": "sgd"}, r'optimizer: no such argument; write \*\*{"baseline.optimizer": \.\.\.}'),
+        (
+            {"baseline.epochs": 7, "epochs": 1},
+            "epochs is given twice: as baseline.epochs and as epochs",
+        ),
+        (
+            {"baseline.name": "ranpac"},
+            "given twice: as baseline and as baseline.name; leave",
+        ),
+        ({"weights": "a", "backbone": {"name": "b", "weights": "c"}}, "backbone.weights is given twice"),
         ({"benchmark": (images, [0, 0, 1, 1])}, r"or test_share=0\.2, which draws the test images"),
     ]
     for given, message in told:

@@ -113,12 +113,14 @@ def test_drawn_test_images_are_the_same_in_either_unicode_form(tmp_path):
 
 
 def test_domains_are_named_in_either_unicode_form(tmp_path):
-    """benchmark.domain_order finds a decomposed folder by its composed name."""
+    """benchmark.domain_order finds a decomposed folder by its composed name; a domain is no root of such."""
     decomposed_name = unicodedata.normalize("NFD", "\u00e9t\u00e9")
     for domain in (decomposed_name, "art"):
         make_tree(tmp_path / "root" / domain, ("ant", "bee"))
     made = stream(tmp_path / "root", stream="domains", domain_order=("\u00e9t\u00e9", "art"), increment=2)
     assert [task.domain for task in made.tasks] == ["\u00e9t\u00e9", "art"]
+    with pytest.raises(DataError, match=r"art' holds train/ and test/, so it is one domain; .*stream out$"):
+        stream(tmp_path / "root" / "art", stream="domains")  # the root itself is what was given
 
 
 @pytest.mark.parametrize("layout", ["drawn", "split"])

@@ -126,6 +126,10 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             "error: invalid value for '--top-k': 'many' is no whole number; see lw2g predict --help",
         ),
         (
+            ["--top-k", "3", "predict", "model", "image"],
+            "error: options stand after the command: lw2g predict --top-k 3 ...",
+        ),
+        (
             ["unlearn", "model", "cat", "--last"],
             "error: give a class or --last, not both; see lw2g unlearn --help",
         ),
@@ -179,7 +183,7 @@ def test_a_wrong_place_is_told_as_what_it_is(tmp_path, monkeypatch, arguments, l
 
 def test_an_option_that_there_is_not_is_told_in_one_line():
     """With those that are like it, in the words of the release of click."""
-    result = CliRunner().invoke(main, ["--foo"], prog_name="lw2g")
+    result = CliRunner().invoke(main, ["--foo", "predict"], prog_name="lw2g")  # that has none such, either
     assert re.fullmatch(r"error: no such option:? '?--foo'?; see lw2g --help\n", result.stderr)
     result = CliRunner().invoke(main, ["predict", "model", "image", "--tpo-k", "1"], prog_name="lw2g")
     told = r"error: no such option:? '?--tpo-k'? \(.*'?--task'?, '?--top-k'?\??\); see lw2g predict --help\n"
@@ -471,6 +475,7 @@ def test_an_interrupted_command_says_so_in_a_line(monkeypatch, tmp_path):
 
 def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
     """The nearest name over all kinds is offered."""
+    assert "'polcy' (did you mean 'policy'?)" in invoke("plugins", "polcy").stderr  # a kind
     result = invoke("plugins", "hide-promt")
     assert result.exit_code == 2
     assert "no component is called 'hide-promt' (did you mean 'hide-prompt'?)" in result.stderr

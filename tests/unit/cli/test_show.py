@@ -131,7 +131,9 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["training_per_image", "82.6", "MFLOP"] in rows
     assert ["inference_per_image", "-"] in rows
     assert ["baseline.epochs", "5", "40", "differs"] in rows
-    assert "hide-prompt x min x orthogonal x cpk on glyphs, backbone micro" in text
+    assert (
+        "baseline hide-prompt, policy min, constraints orthogonal and cpk on glyphs, backbone micro" in text
+    )
     assert "protocol like-for-like (changed: benchmark.normalise)" in text
 
 

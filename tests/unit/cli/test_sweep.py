@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import sys
@@ -16,10 +17,12 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+import lw2g
 from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import locked, one_writer
+from lw2g.errors import ConfigError, DataError
 from lw2g.lifecycle import estimate as estimating
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import printable
@@ -295,6 +298,28 @@ def test_on_a_terminal_a_sweep_is_a_table_with_its_counts(monkeypatch):
     assert re.search(r"a +running +1/5 +0:01:05 +90\.00 +- +- *\n", shown)
     assert "b  " not in shown
     assert "3 cells: 1 running, 1 failed, 1 waiting" in shown
+
+
+def test_from_python_a_dict_is_a_grid(grid, capfd):
+    """It has the cells of the file with its content; a result is its directory; lines can be off."""
+    content = tomllib.loads(GRID) | {"axes": {"seed": (0, 1)}}
+    of_dict = lw2g.sweep(content, out="of-dict", progress=False)
+    assert capfd.readouterr().err == ""
+    of_file = lw2g.sweep(grid, out="of-file")
+    assert "seed 1: failed (2 cells: 2 failed)" in capfd.readouterr().err
+    assert [one.cell for one in of_dict.cells] == [one.cell for one in of_file.cells]
+    assert os.fspath(of_dict) == "of-dict"
+    with pytest.raises(DataError, match="no run at or below 'of-dict', 'of-file'"):
+        lw2g.report(of_dict, Path("of-file"))
+    for wrong, message in (
+        ({"out": None}, "out: a grid in a dict has no name; say where it goes"),
+        ({"grid": content | {"axis": {}}}, "'grid': 'axis' is not a part of a grid"),
+        ({"grid": {"base": {"baseline": object()}}}, "grid: .* not TOML serializable; give texts"),
+        ({"grid": [content]}, "grid: expected a path or a dict but got"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            lw2g.sweep(**{"grid": content, "out": "wrong"} | wrong)  # type: ignore[arg-type]
+    assert not Path("wrong").exists()
 
 
 def test_failures_are_listed_and_tried_again(grid):

@@ -20,6 +20,7 @@ from PIL import Image
 import lw2g
 import lw2g.api
 from all_commands import commands_of
+from lw2g.api.sweeps import plan_of
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import composed, expanded, expands_paths
@@ -205,7 +206,7 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
     with pytest.raises(ConfigError, match=r"but got {'a': 1}; .*; options go by their names: \*\*options$"):
         lw2g.run({"a": 1})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"grid: expected .*; write what it holds to a TOML file$"):
-        lw2g.sweep({"a": 1})  # type: ignore[arg-type]
+        plan_of({"a": 1})  # type: ignore[arg-type]
 
 
 def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:

@@ -17,6 +17,7 @@ from lw2g.lifecycle.continuing import proceed
 from lw2g.lifecycle.forking import fork
 from lw2g.lifecycle.runner import start
 from lw2g.maths.choosing import named_candidate
+from lw2g.model import layer_sizes
 from lw2g.model.exported import read_export
 from lw2g.model.exporting import export_run
 from lw2g.model.saved import open_model
@@ -142,8 +143,11 @@ def test_sums_that_cannot_fit_are_refused_before_anything_runs(
     )
 
 
-def test_width_memory_and_time_are_told_before_the_first_task(catalogue: Catalogue, tmp_path: Path) -> None:
-    """One line of figures; a second where a trained head does not read what queries are."""
+def test_width_and_who_does_not_read_it_are_told_before_the_first_task(
+    catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note where a trained head does not read what queries are; figures are one where memory is short."""
+    monkeypatch.setattr(layer_sizes, "_seconds", lambda side: 1.0)
     start(
         shortest(catalogue, "s-prompt-plus-plus", {**ALL, "baseline.head": "linear"}),
         catalogue,
@@ -151,9 +155,18 @@ def test_width_memory_and_time_are_told_before_the_first_task(catalogue: Catalog
     )
     told = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
     begun = next(json.loads(line) for line in told if "notes" in line)
-    text = " ".join(begun["notes"])
-    assert "features of 7 layers, class tokens and means of patches: 448 numbers an image" in text
-    assert "the trained head of baseline 's-prompt-plus-plus' reads the last layer alone" in text
+    figures, (unread,) = begun["details"][-1], begun["notes"]
+    assert "features of 7 layers, class tokens and means of patches: 448 numbers an image" in figures
+    assert "the trained head of baseline 's-prompt-plus-plus' reads the last layer alone" in unread
+    short = []
+    for there in (2**40, 5 * 8 * WIDTH**2):
+        monkeypatch.setattr(memory, "usable_memory", lambda there=there: there)
+        options = {**ALL, "baseline.head": "lda", "run.evaluation_batch": 1}
+        start(shortest(catalogue, "simple-cil", options), catalogue, tmp_path / str(there))
+        told = (tmp_path / str(there) / "events.jsonl").read_text().splitlines()
+        begun = next(json.loads(line) for line in told if "notes" in line)
+        short.append(["MiB" in " ".join(begun[where]) for where in ("notes", "details")])
+    assert short == [[False, True], [True, False]]
 
 
 def test_a_chosen_head_is_the_same_after_a_stop_and_in_a_fork(catalogue: Catalogue, tmp_path: Path) -> None:

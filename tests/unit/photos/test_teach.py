@@ -209,7 +209,10 @@ def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
     for body, told in (
         (upload(("cat", "../../x.png", b"no image")), "'cat/../../x.png': it is no image of the formats"),
         (upload(("cat", "x.html", image)), "'x.html' is no image file"),
-        (upload(("cat", "x.png", image), ("dog", "y.png", image)), "'dog/y.png' is an image of class 'cat'"),
+        (
+            upload(("cat", "x.png", image), ("dog", "y.png", image)),
+            "lies in two classes, 'cat/x.png' and 'dog/y.png'",
+        ),
         (b'[["cat", "x.png", -1]]\n', "no list of files"),
         (b"[" * 100_000 + b"\n", "no list of files"),
         (pictures("cat") + b"more", "another length"),

@@ -349,6 +349,9 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     """Files that are no images, empty classes, equal images, unprintable names: exit code 2 and a remedy."""
     picture(tmp_path / "twice/ant/0.png", 0)
     picture(tmp_path / "twice/bat/0.png", 0)
+    for number in range(3):
+        picture(tmp_path / f"thrice/ant/{number}.png", number)
+        picture(tmp_path / f"thrice/bat/{number}.png", number)
     picture(tmp_path / "escape/\x1b[31mbad/0.png", 0)
     picture(tmp_path / "loose/0.png", 0)
     (tmp_path / "empty/bat").mkdir(parents=True)
@@ -361,7 +364,11 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     picture(tmp_path / "splits/train/ant/0.png", 0)
     picture(tmp_path / "splits/test/ant/0.png", 1)
     for folder, told in (
-        ("twice", "is an image of class 'ant', too; keep it in one"),
+        (
+            "twice",
+            r"1 image lies in two classes, '.*twice/ant/0.png' and '.*twice/bat/0.png'; keep it in one$",
+        ),
+        ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
         ("loose", "the image '0.png' lies in no class; make a folder for each"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
@@ -384,6 +391,15 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class or --last"),
+        (("learn", glyphs, models["first"]), f"the model comes first: lw2g learn {models['first']} {glyphs}"),
+        (("test", glyphs, models["first"]), f"the model comes first: lw2g test {models['first']} {glyphs}"),
+        (
+            ("predict", next(glyphs.glob("cat/*/*")), models["first"]),
+            f"lw2g predict {models['first']} {glyphs}",
+        ),
+        (("start", models["first"], glyphs), f"is a model: lw2g learn {models['first']} {glyphs}"),
+        # before any weights are looked for, which are nowhere
+        (("start", glyphs, models["first"], "--weights", tmp_path / "no.pt"), "is there already"),
         (("learn", glyphs, glyphs / "cat"), "make one: lw2g start FOLDER MODEL, or of a run lw2g"),
         (("learn", glyphs / "gone", glyphs / "cat"), "give the folder of a model"),
         (("predict", glyphs / "gone", glyphs / "cat"), "give the folder of a run or a model"),

@@ -110,17 +110,23 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
     ],
 )
 def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told):
-    """No row is printed of a damaged record, none is left out in silence, and one line names the file."""
+    """No row is printed of a damaged record, one line names the file, and the others are tabulated."""
     run, whole = write_run(58.0), write_run(60.0)
     damage(run.path)
-    for arguments in (("report", tmp_path), ("show", run.path, "--all"), ("runs", tmp_path)):
+    for arguments, code, how, kept in (
+        (("report", tmp_path), 1, "warning: left out", "| dual-prompt x always | 1 | 60.00 |"),
+        (("report", run.path), 2, "error", ""),
+        (("show", run.path, "--all"), 2, "error", ""),
+        (("runs", tmp_path), 1, "error", "60.00"),
+    ):
         done = CliRunner().invoke(main, [str(one) for one in arguments])
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"error: {str(run.path / 'record.json')!r} ")
+        assert line.startswith(f"{how}: {str(run.path / 'record.json')!r} ")
         assert told in line
         assert line.endswith(f"lw2g resume {run.path}")
-        assert done.exit_code == (1 if arguments[0] == "runs" else 2)
-        assert done.stdout == "" or arguments[0] == "runs"
+        assert done.exit_code == code
+        assert kept in done.stdout if kept else done.stdout == ""
+        assert "58.00" not in done.stdout
     listed = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).stdout)
     states = {Path(one["path"]): one["state"] for one in listed}
     assert states == {run.path: "damaged", whole.path: "finished"}
@@ -309,6 +315,7 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
+    assert list(lines[0])[5:9] == ["mean", "std", "n", "difference_mean"]  # before what papers print
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)

@@ -160,21 +160,21 @@ def test_checking_changes_neither_generator_nor_backbone(fast_in_bf16):
 
 
 class Heard:
-    """A listener that keeps the notes of the run's start."""
+    """A listener that keeps the notes and details of the run's start."""
 
     def __init__(self):
         self.notes = []
 
     def on_event(self, event):
         if isinstance(event, RunStarted):
-            self.notes.append(event.notes)
+            self.notes.append((event.notes, event.details))
 
     def close(self):
         """Nothing to close."""
 
 
 def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
-    """Configuration, record and notes tell the choice; a resumed run does not choose again."""
+    """Configuration, record and events tell the choice, displays a refusal; a resumed run chooses no more."""
     heard, directory = Heard(), tmp_path / "run"
     resolved = quick(ASKED, policy="always", constraints=())
     assert resolved.config.run.precision == "auto"
@@ -189,8 +189,12 @@ def test_auto_is_settled_once_and_kept(monkeypatch, tmp_path, quick, catalogue):
     again = resume(directory, catalogue, [heard])
     assert again["precision"] == record["precision"]
     first, second = heard.notes
-    assert first == ("precision bf16-mixed (taken)",)
-    assert not any("precision" in note for note in second)
+    assert first == ((), ("precision bf16-mixed (taken)",))
+    assert not any("precision" in note for notes in second for note in notes)
+    unsafe = PrecisionChoice(used=FP32, reason="bf16 is not safe here: loss by 9.0%")
+    monkeypatch.setattr(settled, "choose_precision", lambda backbone: unsafe)
+    start(resolved, catalogue, tmp_path / "slower", [heard])
+    assert heard.notes[-1] == (("precision 32-true (bf16 is not safe here: loss by 9.0%)",), ())
 
 
 def test_runs_that_share_a_folder_settle_once(monkeypatch, tmp_path):

@@ -31,7 +31,7 @@ from lw2g_testing.made_evidence import measured_set
 
 CONFIG = {"baseline": {"name": "dual-prompt"}, "policy": {"name": "min"}, "constraints": {"cpk": {}}}
 PROMPTS = {"task": 1, "phase": "prompts"}
-GROW = {"decision": "grow", "set": 1, "candidates": [measured_set(0, 1.25).as_mapping()]}
+GROW = {"decision": "grow", "set": 1, "candidates": [measured_set(0, 1.25, unit="degrees").as_mapping()]}
 
 
 STEP = {"tasks": 3, "total": 10, "epochs": 2, "images_per_second": 99.6, "unit": "images", "elapsed": 65.0}
@@ -73,9 +73,9 @@ def test_plain_lines_tell_what_was_decided_and_reached():
     tracker, text = played(Console(file=io.StringIO(), width=40))
     assert isinstance(tracker, LineProgress)
     assert text.splitlines() == [
-        "running run-1: dual-prompt x min x cpk",
+        "running run-1: baseline dual-prompt, policy min, constraints cpk",
         "task 2/3: evidence 7 of 34; 0:01:00 elapsed",
-        "task 2/3: new set #1 (hindrance: #0 1.25 ± -)",
+        "task 2/3: gets parameters of its own, set #1 (hindrance: set #0 1.25 ± - degrees)",
         "task 2/3: prompts epoch 2/2, 10 of 10 images, 100 images/s, loss 0.2500; 0:01:05 elapsed, "
         "about 0:10:00 left",
         "warning: disk [almost] full",
@@ -112,7 +112,7 @@ def test_a_bar_shows_where_the_run_stands_and_milestones_stay(face, monkeypatch,
     for part in (
         "task 2/3: prompts",
         "epoch 2/2, 10 of 10 images, 100 images/s, loss 0.2500",
-        "new set #1",
+        "parameters of its own, set #1",
         "[almost]",
     ):
         assert part in text
@@ -130,19 +130,27 @@ def test_a_narrow_terminal_shows_the_whole_line():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_reused_set_and_a_resumed_run_are_named(terminal):
-    """Both kinds of progress say what was decided, that it is sure to share, and which set was as near."""
+    """Both kinds of progress say with whom a task shares, how sure that is, and which set was as near."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     tracker = progress_tracker(console)
     tracker.on_event(RunStarted(name="run-1", config=CONFIG, resumed=True, done=2, goal=4))
     tracker.on_event(TaskDecided(task=2, decision={"decision": "reuse", "set": 0, "candidates": []}))
     values = ((0, -3.54), (1, -3.49), (2, 1.0))
-    tied = [measured_set(own, value, 0.4).as_mapping() for own, value in values]
-    decided = {"decision": "reuse", "set": 0, "confidence": 1.0, "candidates": tied}
-    tracker.on_event(TaskDecided(task=3, decision=decided))
+    tied = [measured_set(own, value, 0.4, unit="degrees").as_mapping() for own, value in values]
+    decided = {"decision": "reuse", "set": 0, "confidence": 0.8, "candidates": tied}
+    tracker.on_event(TaskDecided(task=3, decision=decided, shares_with=(0, 2)))
+    certain = {"decision": "reuse", "set": 1, "confidence": 0.999, "candidates": tied[:1]}
+    tracker.on_event(TaskDecided(task=9, decision=certain, shares_with=(1, 3, 4, 7)))
     tracker.close()
-    told = "(100% sure to share; hindrance: #0 -3.54 ± 0.40, #1 -3.49 ± 0.40, #2 1.00 ± 0.40; #1 within an"
-    assert told in " ".join(console.file.getvalue().split())
+    text = " ".join(console.file.getvalue().split())
+    assert (
+        "task 4: shares the parameters of tasks 1 and 3, set #0 (hindrance: set #0 -3.54 ± 0.40, "
+        "set #1 -3.49 ± 0.40, set #2 1.00 ± 0.40 degrees; #1 within an error of it; 80% sure to share)"
+    ) in text
+    assert (
+        "task 10: shares the parameters of task 2 and 3 more, set #1 (hindrance: set #0 -3.54 ± 0.40 degrees)"
+    ) in text
     assert "going on with run-1 after task 2: " in console.file.getvalue()
-    assert "task 3: reuses set #0" in console.file.getvalue()
+    assert "task 3: shares set #0" in console.file.getvalue()
     ended = RunStarted(name="run-1", config=CONFIG, resumed=True, done=4, goal=4, notes=("new classes: so",))
     assert milestone(ended, 4) == "run-1: 4 tasks learned; new classes: so"
