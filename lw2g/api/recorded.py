@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
 from lw2g.config.layers import word_of
+from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
@@ -192,6 +193,10 @@ def results_of(run: str | Path) -> Recorded:
     if (run / RECORD).exists():
         return Recorded(run, run / RECORD, contents.read_record(run))
     if (run / CONFIG).exists():
+        if is_without_record(run):
+            raise DataError(
+                f"{RECORD} of the run {str(run)!r} is missing", f"write it anew: lw2g resume {as_word(run)}"
+            )
         raise DataError(
             f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {as_word(run)}"
         )

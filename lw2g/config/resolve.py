@@ -231,6 +231,12 @@ class _Resolver:
         if baseline is None:
             return None
         if baseline.retrieval is not None:
+            if "name" not in self.written.of("retrieval"):
+                try:
+                    return self.catalogue.retrieval_of(baseline)
+                except PluginError as error:
+                    self.problems.append(str(error))
+                    return None
             return self._choose("retrieval", baseline.retrieval)
         if self.written.of("retrieval"):
             self.problems.append(

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lw2g.config.directory import CHECKPOINTS, RECORD
 from lw2g.disk.sealed import unseal_tensors
 from lw2g.errors import DataError
 
-__all__ = ["CheckpointFiles", "checkpoint_name"]
+__all__ = ["CheckpointFiles", "checkpoint_name", "is_without_record"]
 
 _DONE = re.compile(r"task-(\d{3,})\.safetensors")
 _STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
@@ -25,6 +26,11 @@ _OLD = re.compile(r"\d{6}\.json")
 def checkpoint_name(task: int, step: int | None = None) -> str:
     """Return the name of a checkpoint: of the end of a task, or of a step within it."""
     return f"task-{task:03d}.safetensors" if step is None else f"task-{task:03d}.step-{step:06d}.safetensors"
+
+
+def is_without_record(run: Path) -> bool:
+    """Return whether a run has finished a task and its record is gone, which ``lw2g resume`` writes anew."""
+    return bool(CheckpointFiles(run / CHECKPOINTS).finished) and not (run / RECORD).exists()
 
 
 class CheckpointFiles:

@@ -157,6 +157,23 @@ class Catalogue:
             raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
         raise self._unknown(kind, name)
 
+    def retrieval_of(self, baseline: BaselineComponent) -> RetrievalComponent | None:
+        """Return the retrieval strategy that a baseline's record names; None where it names none.
+
+        Raises:
+            PluginError: There is none of that name, which is the plugin's mistake.
+        """
+        name = baseline.retrieval
+        if name is None:
+            return None
+        if self.find("retrieval", name) is None:
+            origin = self.registered("baseline", baseline.name).origin
+            known = ", ".join(map(repr, self.whole.names("retrieval")))
+            raise PluginError(
+                f"{origin}: baseline {baseline.name!r} names the retrieval {name!r}", f"there are {known}"
+            )
+        return self.get("retrieval", name)
+
     def with_component(self, component: Component) -> Catalogue:
         """Return a catalogue in which a component replaces the one with its kind and name."""
         entry = self.registered(component.kind, component.name)

@@ -15,6 +15,7 @@ import attrs
 from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
+from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.disk.contents import Goal, read_record, read_sealed
 from lw2g.disk.lock import Writer, writer_of
 from lw2g.errors import ConfigError, DataError, no_folder
@@ -103,6 +104,8 @@ class ReportedRun:
         if self.done:
             after = f"after task {self.done} of {self.tasks or '?'}"
         place = shlex.quote(str(self.path))
+        if self.state == "interrupted" and is_without_record(self.path):
+            return f"{RECORD} is missing; write it anew: lw2g resume {place}"
         if self.state == "stopped":
             return f"stopped {after}, as it was asked to; lw2g continue {place} goes on"
         if self.state == "interrupted":

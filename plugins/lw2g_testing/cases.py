@@ -8,6 +8,7 @@ the failure. A component's cases leave out checks that do not concern it.
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -18,7 +19,8 @@ from unittest import SkipTest
 import attrs
 import torch
 
-from lw2g.errors import message_of
+import lw2g
+from lw2g.errors import PluginError, message_of
 from lw2g.ground.docstrings import docstring
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
@@ -30,6 +32,7 @@ __all__ = [
     "ContractCase",
     "ContractViolation",
     "NotApplicable",
+    "NotBuilt",
     "Subject",
     "check",
 ]
@@ -48,15 +51,36 @@ class NotApplicable(SkipTest):
     """
 
 
+UNBUILT = "cannot be built: "
+"""How the message of a component begins that cannot be built: no other check says more of it."""
+_NOT_THE_AUTHOR_S = (
+    "<",  # importlib's own frames, and code that attrs writes
+    *(str(Path(str(module.__file__)).parent) for module in (torch, lw2g, sys.modules[__package__])),
+)
+
+
+class NotBuilt(Exception):
+    """The component of a small run cannot be built: the argument is its target, the cause says why."""
+
+
 def error_line(error: BaseException) -> str:
     """Return a description of an error on one line, with its place in the component's code."""
+    if isinstance(error, NotBuilt) and error.__cause__ is not None:
+        why = error_line(error.__cause__).removeprefix(f"{PluginError.__name__}: ")
+        target = str(error)
+        if " (in " not in why and target not in why:  # no line of the plugin is at fault, but what it lacks
+            why += f" (build of {target!r})"
+        return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
     line = f"{type(error).__name__}: {text}"
-    library = str(Path(torch.__file__).parent)
-    # the innermost call outside of torch, where the author can look
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if library not in frame.filename:
-            return f"{line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+    # a module that cannot be imported has its line in the cause of the error
+    raised: BaseException | None = error
+    while raised is not None:
+        # the innermost call outside of torch and lw2g, where the author can look
+        for frame in reversed(traceback.extract_tb(raised.__traceback__)):
+            if not frame.filename.startswith(_NOT_THE_AUTHOR_S):
+                return f"{line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+        raised = raised.__cause__
     return line
 
 
@@ -188,6 +212,8 @@ class ContractCase:
             # its retrieval may be somebody else's: the message must name the component at fault
             component = self.subject.component
             strategy = component.retrieval if isinstance(component, BaselineComponent) else None
+            if message.startswith(UNBUILT):
+                strategy = None
             if strategy is not None and not _keeps_its_promises(strategy, self.subject):
                 message = (
                     f"retrieval {strategy!r} breaks a promise of its own; see `lw2g check {strategy}` first. "
@@ -235,7 +261,10 @@ _SOUND: dict[tuple[int, str], tuple[Component, bool]] = {}
 
 def _keeps_its_promises(name: str, host: Subject) -> bool:
     """Return whether a retrieval strategy passes its own checks, found out once for each device."""
-    strategy = host.catalogue.get("retrieval", name)
+    entry = host.catalogue.find("retrieval", name)
+    if entry is None:  # the baseline names one that nobody has; there is nothing to check
+        return True
+    strategy = entry.component
     key = (id(strategy), host.device)
     if key not in _SOUND:
         cases = cases_of(strategy, host.catalogue, {}, host.device)

@@ -22,7 +22,7 @@ from lw2g_testing.chosen_checks import checks_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lw2g_testing.cases import CheckResult, ContractCase
+    from lw2g_testing.cases import CheckResult, ContractCase, Subject
 
 __all__ = ["check"]
 
@@ -55,17 +55,24 @@ def check(names: Sequence[str], as_json: bool, **options: Any) -> None:
 
 def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
     """Run all cases; unless quiet, print each result under the name of its component."""
+    from lw2g_testing.cases import UNBUILT
+
     out = console()
     results: list[CheckResult] = []
     shown: set[tuple[str, ...]] = set()
+    unbuilt: set[Subject] = set()
     waiting = out.status("") if out.is_terminal and not quiet else nullcontext()
     with waiting as status:
         for number, case in enumerate(cases, 1):
+            if case.subject in unbuilt:  # the others would say so again
+                continue
             if status is not None:
                 component = case.subject.component
                 status.update(f"{number}/{len(cases)}  {component.kind} {component.name}: {case.check.name}")
             result = case.result()
             results.append(result)
+            if result.message.startswith(UNBUILT):
+                unbuilt.add(case.subject)
             if not quiet:
                 _print(out, result, shown)
     if not quiet:
@@ -88,9 +95,10 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
     row.add_column(overflow="fold")
     sentence = Text.assemble((result.check, style), f"  {result.promise}")
     row.add_row(Text(f"  {mark}", style=style), f"{result.seconds:.2f} s", sentence)
-    # a machine that lacks something skips many checks of a component with one reason: it is told once
-    if result.message and (result.status == "failed" or (*component, result.message) not in shown):
-        row.add_row("", "", Text(f"-> {result.message}", style="italic"))
+    # many checks of a component may fail, or be skipped, for one reason: it is told once
+    is_told = (*component, result.message) in shown
+    if result.message and (result.status == "failed" or not is_told):
+        row.add_row("", "", Text(f"-> {'as above' if is_told else result.message}", style="italic"))
     shown |= {component, (*component, result.message)}
     out.print(row)
 

@@ -50,7 +50,7 @@ from lw2g.maths.subspace import Subspace
 from lw2g.model.exporting import export_run
 from lw2g.model.saved import open_model
 from lw2g.runtime.progress import Reporter
-from lw2g_testing.cases import ContractViolation, NotApplicable, Subject
+from lw2g_testing.cases import ContractViolation, NotApplicable, NotBuilt, Subject
 from lw2g_testing.changes import changed, everything, modules_of, same_predictions, wiring
 
 __all__ = [
@@ -104,10 +104,7 @@ def _retrieval_of(subject: Subject) -> RetrievalComponent | None:
     """Return the retrieval strategy of the run: the subject itself, or the baseline's own."""
     if isinstance(subject.component, RetrievalComponent):
         return subject.component
-    name = _host_of(subject).retrieval
-    if name is None:
-        return None
-    return subject.catalogue.get("retrieval", name)
+    return subject.catalogue.retrieval_of(_host_of(subject))
 
 
 def resolved(subject: Subject) -> Resolved:
@@ -172,8 +169,15 @@ class _Scripted:
 
 
 def opened(subject: Subject, checkpoint: Checkpoint | None = None) -> Session:
-    """Open a session under the scripted policy, in the state of a checkpoint if one is given."""
-    session = open_session(resolved(subject).config, subject.catalogue)
+    """Open a session under the scripted policy, in the state of a checkpoint if one is given.
+
+    Raises:
+        NotBuilt: The component cannot be built, or what it needs cannot.
+    """
+    try:
+        session = open_session(resolved(subject).config, subject.catalogue)
+    except Exception as error:  # a plugin's code may raise anything
+        raise NotBuilt(getattr(subject.component.build, "target", "")) from error
     if not session.parts.growth.fixed:
         growth = attrs.evolve(session.parts.growth, policy=_Scripted())
         session = attrs.evolve(session, parts=attrs.evolve(session.parts, growth=growth))

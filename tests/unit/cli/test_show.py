@@ -206,6 +206,10 @@ def test_show_json_is_the_record_itself(tmp_path):
     [
         ({}, "no run at"),
         ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
+        (
+            {"config.toml": "", "checkpoints/task-000.safetensors": ""},
+            "is missing; write it anew: lw2g resume",
+        ),
         ({"record.json": "{"}, "is no JSON"),
         ({"record.json": '{"faa": 80.0}'}, "has no checksum"),
         (
@@ -217,6 +221,7 @@ def test_show_json_is_the_record_itself(tmp_path):
 def test_show_without_a_record_says_why(tmp_path, files, message):
     """A directory without a readable record is explained."""
     for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = invoke("show", tmp_path)
     assert result.exit_code == 2

@@ -349,6 +349,11 @@ def test_unfinished_runs_say_what_goes_on_with_them(write_full_run, tmp_path):
     told = f"interrupted before the end of its first task; lw2g resume {begun.path} goes on"
     assert f"<strong>{begun.path}</strong>: {told}" in text
     assert "not counted" not in text
+    # a task is finished whose record is gone
+    (begun.path / "checkpoints").mkdir(exist_ok=True)
+    (begun.path / "checkpoints" / "task-000.safetensors").touch()
+    told = f"not counted: {begun.path}, record.json is missing; write it anew: lw2g resume {begun.path}"
+    assert told in report(tmp_path, "--all").output
 
 
 def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import PolicyComponent, TrackerComponent
+from lw2g.interfaces.component import BaselineComponent, PolicyComponent, TrackerComponent
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
@@ -77,6 +77,13 @@ POLICIES = [
 TRACKERS = [
     TrackerComponent(name="noisy", config=Options, summary="fails", build=lambda config, directory: Noisy())
 ]
+LOST = BaselineComponent(
+    name="lost",
+    config=Options,
+    summary="its retrieval is nobody's",
+    build=lambda config, context: Noisy(),
+    retrieval="centroid",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +91,7 @@ def few_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command see a few components alone, and a plugin that cannot be used."""
     good, bad = ModuleType("good"), ModuleType("bad")
     good.lw2g_policies = hookimpl(lambda: POLICIES)
+    good.lw2g_baselines = hookimpl(lambda: [LOST])
     good.lw2g_trackers = hookimpl(lambda: TRACKERS)
     bad.lw2g_policy = hookimpl(lambda: [])
     loaded = load_catalogue(plugins=[good, bad], entry_points=False)
@@ -156,6 +164,16 @@ def test_what_is_not_here_is_skipped_with_one_reason() -> None:
     assert "1 passed, 0 failed, 3 skipped" in result.stdout
 
 
+def test_what_cannot_be_built_is_told_once_and_alone() -> None:
+    """The cause stands below one failed check, with the plugin at fault, and nothing is skipped."""
+    result = invoke("lost")
+    assert result.exit_code == 1
+    told = " ".join(result.stdout.split())
+    says = "cannot be built: plugin 'good': baseline 'lost' names the retrieval 'centroid'; there are "
+    assert told.count(f"-> {says}") == told.count("cannot be built") == 1
+    assert "0 passed, 1 failed, 0 skipped" in told
+
+
 def test_options_reach_the_component() -> None:
     """--set gives an option its declared type."""
     results = found("needy", "--set", "margin=2")
@@ -187,7 +205,7 @@ def test_several_names_and_all_kinds_of_a_name() -> None:
 def test_all_checks_everything_of_a_kind() -> None:
     """--all takes every component, or those of one kind."""
     everything = {(one["kind"], one["component"]) for one in found("--all")}
-    assert everything == {(one.kind, one.name) for one in (*POLICIES, *TRACKERS)}
+    assert everything == {(one.kind, one.name) for one in (*POLICIES, *TRACKERS, LOST)}
     assert {one["component"] for one in found("--all", "--kind", "tracker")} == {"noisy"}
     assert invoke("--all").exit_code == 1
 
