@@ -303,15 +303,16 @@ def test_what_needs_images_is_refused(file: Path, tmp_path: Path, message: str) 
     catalogue = load_catalogue()
     changes = dict(REFUSED[message])
     baseline = changes.pop("baseline", "simple-cil")
-    constraints = changes.pop("constraints", None)
+    # in a file, since a name that is typed is refused for the method before that
+    file_content = {"constraints": changes.pop("constraints")} if "constraints" in changes else None
 
     def attempt() -> None:
         resolved = resolve(
             catalogue,
+            file=file_content,
             overrides={"benchmark.file": str(file), "benchmark.increment": 2, **changes},
             baseline=baseline,
             benchmark="features",
-            constraints=constraints,
         )
         start(resolved, catalogue, tmp_path / "run")
 
