@@ -21,6 +21,8 @@ from lw2g.interfaces.growth import Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.markers import hookimpl
+from lw2g_testing.cases import CheckResult
+from lw2g_testing.check_command import _print
 
 
 @attrs.frozen(kw_only=True)
@@ -154,6 +156,19 @@ def test_an_error_of_the_component_is_one_failure_among_others() -> None:
     assert statuses["takes_a_run_and_changes_nothing"] == "failed"
     assert statuses["says_what_is_missing"] == "passed"
     assert any("raises ZeroDivisionError (a bug)" in one["message"] for one in results)
+
+
+def test_a_reason_of_several_failures_stands_once() -> None:
+    """The next failure of the component for the same reason is told as above; another component's is not."""
+    one = CheckResult(
+        kind="policy", component="a", check="c", promise="p", status="failed", message="m", seconds=0.0
+    )
+    out = Console(file=io.StringIO(), width=80)
+    shown: set[tuple[str, ...]] = set()
+    for result in (one, one, attrs.evolve(one, component="b")):
+        _print(out, result, shown)
+    told = [line.strip() for line in out.file.getvalue().splitlines() if "->" in line]
+    assert told == ["-> m", "-> as above", "-> m"]
 
 
 def test_what_is_not_here_is_skipped_with_one_reason() -> None:
