@@ -108,7 +108,13 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError:
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
-            _require_paths(name, signature.parameters[name], bound.arguments.get(name, ""), options)
+            given = bound.arguments.get(name, "")
+            if hasattr(given, function.__name__):  # an open model in place of its folder
+                raise ConfigError(
+                    f"{name}: expected a folder but got a {type(given).__name__}",
+                    f"call its method: {name}.{function.__name__}(...)",
+                )
+            _require_paths(name, signature.parameters[name], given, options)
         for one in plain:
             if one.name in bound.arguments:
                 _require_plain(one, bound.arguments[one.name])

@@ -115,17 +115,17 @@ def layer_notes(
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
     kept, side = _sums((baseline, retrieval))
     more = _COPIES * 8 * side**2
-    seconds = _seconds(side) if side else 0.0
     if kept:
         text += f"; the head's sums take up to {_mebibytes(kept)} of memory"
     if side:
-        taken = f"{seconds:.1g} s" if seconds < 10 else f"{seconds:,.0f} s"
-        text += f", solving them {_mebibytes(more)} more and at most about {taken} at a time"
+        text += f", solving them {_mebibytes(more)} more"
     there = memory_of(backbone.device)
     is_near = there is not None and kept + more > _NEAR * there
+    seconds = _seconds(side) if side else 0.0
+    # a detail has no seconds: measured anew, it would not be that of the run that is resumed
     notes, details = [], [text]
     if is_near or seconds >= _LONG:
-        notes, details = details, notes
+        notes, details = [f"{text}, at most about {seconds:,.0f} s at a time"], []
     if baseline.closed_form is None and baseline.scope != BACKBONE:
         notes.append(
             f"the trained head of {name} reads the last layer alone; several layers are read of un-prompted "

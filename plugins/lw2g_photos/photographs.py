@@ -172,7 +172,6 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
-    _require_place(model, "learn")
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
@@ -226,7 +225,6 @@ def unlearn(
         ConfigError: There is neither a class nor ``last``, or both; or the head's sums do not tell the class
             from others.
     """
-    _require_place(model, "unlearn")
     if (name is None) != last:
         what = "a class and last" if last else "neither a class nor last"
         raise ConfigError(f"unlearn: got {what}", "name a class, or give last=True for the last step")
@@ -362,21 +360,6 @@ def teach(
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
     return classroom.newest
-
-
-def _require_place(model: object, method: str) -> None:
-    """Refuse a model that is open, which has methods of its own.
-
-    Raises:
-        ConfigError: It is one.
-    """
-    if not isinstance(model, str | PathLike):
-        raise ConfigError(
-            f"model: expected a folder but got a {type(model).__name__}",
-            f"call its method: model.{method}(...)"
-            if hasattr(model, method)
-            else "give the folder of a model",
-        )
 
 
 def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:

@@ -142,10 +142,17 @@ def resolved(subject: Subject) -> Resolved:
         baseline=baseline.name,
         retrieval=retrieval_name,
         policy=policy,
-        constraints=DEFAULT_CONSTRAINTS[:1],
+        constraints=DEFAULT_CONSTRAINTS[:1] if _trains(baseline, overrides) else None,
         benchmark="tiny",
         backbone="tiny",
     )
+
+
+def _trains(baseline: BaselineComponent, overrides: Mapping[str, Any]) -> bool:
+    """Whether a method trains anything: one that reads features alone has nothing to constrain."""
+    if baseline.without_images is None:
+        return True
+    return any(overrides.get(f"baseline.{name}") != value for name, value in baseline.without_images.items())
 
 
 def short_options(config: type[Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def test_a_set_that_cannot_fit():
         (("--seeds", "-1"), "-1"),
         (("--seeds", str(2**63)), str(2**63)),
         (("--seeds", "1,x"), "'1,x'"),
-        (("--seed", "-1"), "run.seed: must be >= 0: -1"),
+        (("--seed", "-1"), "--seed: must be >= 0: -1"),
         (("--seed", "9" * 5000), "999"),
         (("--out", "/dev/null"), "'/dev/null' is no directory; choose another --out"),
         (("--out", "file/run"), "file"),

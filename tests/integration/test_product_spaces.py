@@ -244,7 +244,8 @@ def place_of(event: dict[str, Any]) -> str:
 
 def told(run: Path) -> list[dict[str, Any]]:
     """Return the events of a run without its clocks and its name, and without how often it was opened."""
-    left_out = ("seconds", "images_per_second", "name", "notes", "resumed", "tasks", "done", "goal")
+    of_opening = ("name", "notes", "details", "resumed", "tasks", "done", "goal")
+    left_out = ("seconds", "images_per_second", *of_opening)
     events = []
     for line in (run / "events.jsonl").read_text().splitlines():
         event = {key: value for key, value in json.loads(line).items() if key not in left_out}

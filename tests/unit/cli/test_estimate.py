@@ -127,7 +127,7 @@ def test_what_a_run_refuses_is_refused(lw2g):
     """A number of processes that the machine has no cores for, in one line."""
     told = lw2g(*DRY, "--devices", "1000")
     assert told.exit_code == 2
-    assert "run.devices: 1000 is too many" in told.stderr
+    assert "--devices: 1000 is too many" in told.stderr
 
 
 def test_json_needs_a_dry_run(lw2g):

@@ -152,5 +152,5 @@ def test_check_finds_a_jpeg_damaged_in_its_middle(run, tmp_path):
 def test_check_of_an_unknown_split_or_name(run, tmp_path):
     """Both are told with what there is."""
     found = run("check", "imagenet-r", tmp_path, "--split", "hide")
-    assert (found.exit_code, "benchmark.split: expected one of coda, folders" in found.stderr) == (2, True)
+    assert (found.exit_code, "--split: expected one of coda, folders" in found.stderr) == (2, True)
     assert "'imagenet-r'" in run("check", "imagenet-rr").stderr

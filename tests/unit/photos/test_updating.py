@@ -114,7 +114,6 @@ def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> 
             shutil.copytree(glyphs / folder / name, data / split / name)
     head, _, expert = head.partition(" and ")
     shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
-    shared["run.precision"] = "32-true"  # what `auto` measures may differ between the two runs
     if expert:
         shared["routing.expert"] = "frozen"
     if head == "ridge":
@@ -123,7 +122,7 @@ def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> 
         "baseline": "simple-cil",
         "benchmark": "folder",
         "device": "cpu",
-        "precision": "32-true",
+        "precision": "32-true",  # what `auto` measures may differ between the two runs
         "progress": False,
     }
     for out, tasks in (("whole", 4), ("part", 2)):
@@ -867,7 +866,6 @@ def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tm
 def test_head_and_expert_learn_and_forget_alike(expert: str, glyphs: Path, tmp_path: Path) -> None:
     """Sums of both grow by the new images and lose them again; a class of the base is in sums of all."""
     options = {"baseline.head": "lda", "baseline.head_carry": "gated", "routing.expert": expert}
-    options["run.precision"] = "32-true"
     lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options, **{"baseline.epochs": 1})
     lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
     model, report = lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")

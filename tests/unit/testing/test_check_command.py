@@ -134,7 +134,7 @@ def test_a_device_that_is_not_there_is_no_fault_of_components(device: str, says:
     """It is one line with the way out, and nothing is checked."""
     result = invoke("grows", "--device", device)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"run.device: {device!r} {says}" in result.stderr
+    assert f"--device: {device!r} {says}" in result.stderr
     assert remedy in result.stderr
 
 
