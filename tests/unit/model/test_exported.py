@@ -96,6 +96,7 @@ def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path):
         baseline="s-prompt-plus-plus",
         policy="one",
         benchmark="folder",
+        backbone="micro",
         device="cpu",
         progress=False,
         **{
