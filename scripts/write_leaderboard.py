@@ -72,7 +72,8 @@ LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
-  ([paired bootstrap](howto/store.md#pairing-images)). Rows stand by it. None is corrected for the number of
+  ([paired bootstrap](howto/store.md#pairing-images)). Rows stand by it: FAA of rows with
+  other orders do not compare. None is corrected for the number of
   rows. Of two or three orders it knows little of further ones: of {legend/rows/few} such rows that exclude
   zero, {legend/rows/other} would not by a t interval over the orders alone; {legend/rows/flat} ends
   alike in each order and has none.

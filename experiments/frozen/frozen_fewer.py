@@ -118,8 +118,8 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield right answers of frozen heads, and what training adds, a line a number of images."""
     columns = [differences(known, runs, method, FROZEN) for method in ADDED]
     columns.append(differences(known, runs, "recommended", "lda"))
-    heads = " | ".join(f"{shown} less it" for shown in ADDED.values())
-    yield f"| images a class | `lda` | frozen answer | {heads} | the latter less `lda` |"
+    heads = " | ".join(f"{shown} minus the frozen answer" for shown in ADDED.values())
+    yield f"| images a class | `lda` | frozen answer | {heads} | the latter minus `lda` |"
     yield f"| ---: | ---: | ---: |{' ---: |' * len(columns)}"
     for name, images in streams_byimages_on().items():
         right = [_right(known, runs, name, method) for method in ("lda", FROZEN)]
@@ -148,7 +148,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
         here, there = (
-            " and ".join(f"{own.mean:+.1f} points less {NAMED[row]}" for row, own in rows.items() if own)
+            " and ".join(f"{own.mean:+.1f} points against {NAMED[row]}" for row, own in rows.items() if own)
             for rows in (every, both)
         )
         yield (

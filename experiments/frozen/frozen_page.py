@@ -107,7 +107,8 @@ def _answered(stream: Stream) -> list[str]:
 CHOICE = {
     TRAINED: "training",
     "recommended": "training on every task",
-    "ranpac-adapted": "adapters of the first task",
+    "ranpac-joined": "adapters of the first task, ridge on 12 layers",
+    "ranpac-adapted": "adapters of the first task, random units",
     "one-set": "one prompt set",
 }
 """The trained rows of the page on what to use, with what stands above them."""

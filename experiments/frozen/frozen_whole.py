@@ -89,8 +89,8 @@ CLAIMS = (
     ),
     Expected(
         key="w-v",
-        text="Twelve layers add to adapters of the first task: `ranpac-joined` is above `ranpac-adapted`, "
-        "which reads the last class token, with its interval.",
+        text="Twelve layers add to adapters of the first task: `ranpac-joined` (`ridge` on them) is above "
+        "`ranpac-adapted` (random units of the last class token), with its interval.",
         left="ranpac-joined",
         right="ranpac-adapted",
         holds=above,
