@@ -40,8 +40,10 @@ def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -
             doubtful.append(stream)
     if not below:
         # the letter of a criterion goes by the mean, which an interval across the margin does not bear
-        sure = f" by the mean, not surely on {', '.join(doubtful)}" if doubtful else ""
-        return f"holds{sure}", lines
+        sure = [stream for stream in cells if stream not in doubtful]
+        if doubtful:
+            return f"undecided: met by the mean on each, surely on {', '.join(sure) or 'none'}", lines
+        return "holds", lines
     sure = f"; beyond its interval on {', '.join(beyond)}" if beyond else "; within its interval"
     return f"refuted on {', '.join(below)}{sure}", lines
 

@@ -85,23 +85,28 @@ SINGLE = {
 # -- tables ----------------------------------------------------------------------------------------------
 
 
+FLOORS = ("lda", "units")
+"""Heads of the last class token that stand in every table: `lda`, and `ranpac` without adapters."""
+
+
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | frozen answer | frozen minus `lda` | training minus frozen |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
+    yield "| | `lda` | random units | frozen answer | frozen minus the better | training minus frozen |"
+    yield "| --- |" + " ---: |" * 5
     for name in names_of("report"):
         if name in known:
-            trained_less = str(less(known, runs, name, TRAINED, "auto") or "-")
-            cells = [*_answered(known[name]), trained_less]
+            stream = known[name]
+            better = max(FLOORS, key=stream.accuracy)
+            trained_less = less(known, runs, name, TRAINED, "auto")
+            cells = [*_ends(stream), str(between(stream, "auto", better)), str(trained_less or "-")]
             # on a telephone a cell breaks before an interval, not within it
             whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
             yield f"| {name} | {' | '.join(whole)} |"
 
 
-def _answered(stream: Stream) -> list[str]:
-    """Return the accuracy of `lda` and of the frozen answer, and their difference."""
-    ends = [f"{stream.accuracy(row):.1f}" for row in ("lda", "auto")]
-    return [*ends, str(between(stream, "auto", "lda"))]
+def _ends(stream: Stream) -> list[str]:
+    """Return the accuracy of both floors and of the frozen answer."""
+    return [f"{stream.accuracy(row):.1f}" for row in (*FLOORS, "auto")]
 
 
 CHOICE = {
@@ -115,33 +120,37 @@ CHOICE = {
 
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what each kind of training has more than the frozen answer, where that is sure, and forwards."""
-    yield f"| | frozen answer | {' | '.join(CHOICE.values())} |"
-    yield f"| --- | ---: |{' ---: |' * len(CHOICE)}"
+    """Yield what floors and each kind of training have more than the frozen answer, and forwards."""
+    yield f"| | frozen answer | `lda` | random units | {' | '.join(CHOICE.values())} |"
+    yield f"| --- | ---: |{' ---: |' * (len(FLOORS) + len(CHOICE))}"
     for name in names_of("report"):
         if name in known:
-            cells = [_gain(known, runs, name, method) for method in CHOICE]
+            cells = [str(between(known[name], floor, "auto")) for floor in FLOORS]
+            cells += [_gain(known, runs, name, method) for method in CHOICE]
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [forwards_of(runs, method, names_of("report")) for method in CHOICE]
-    yield f"| forwards a training image | 1 | {' | '.join(spent)} |"
+    yield f"| forwards a training image | 1 | 1 | 1 | {' | '.join(spent)} |"
     yield ""
-    for method, shown in CHOICE.items():
-        above, below = (", ".join(names) or "none" for names in sides(known, runs, method, "report"))
-        line = f"- {shown[:1].upper()}{shown[1:]}: its interval is above 0 on {above}, below 0 on {below}"
-        if any(sides(known, runs, method, "development")):
-            others = (", ".join(names) or "none" for names in sides(known, runs, method, "development"))
-            line += "; of development streams above 0 on {}, below 0 on {}".format(*others)
-        yield f"{line}."
+    told = []
+    for method in (TRAINED, "recommended"):
+        above, below = (", ".join(names) or "none" for names in sides(known, runs, method, "development"))
+        told.append(f"{CHOICE[method]} is surely above the frozen answer on {above}, below it on {below}")
+    yield from textwrap.wrap(f"On development streams {'; '.join(told)}.", WIDTH, break_on_hyphens=False)
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the table of the README with the orders of each difference, for the page that explains it."""
-    for line in headline(known, runs):
-        name = line.split(" ")[1]
-        *cells, frozen_less, trained_less = line.removesuffix(" |").split(" | ")
-        orders = f", n={len(runs[name, TRAINED])}" if (name, TRAINED) in runs else ""
-        frozen_less += _drawn_orders(known[name]) if name in known else ""
-        yield f"{' | '.join([*cells, frozen_less, trained_less])}{orders} |"
+    """Yield the table of the page that explains the frozen answer, with the orders of each difference."""
+    yield (
+        "| | `lda` | random units | frozen answer | frozen minus `lda` | frozen minus random units "
+        "| training minus frozen |"
+    )
+    yield "| --- |" + " ---: |" * 6
+    for name in names_of("report"):
+        if name in known:
+            stream = known[name]
+            less_floors = [f"{between(stream, 'auto', floor)}{_drawn_orders(stream)}" for floor in FLOORS]
+            cells = [*_ends(stream), *less_floors, _gain(known, runs, name, TRAINED)]
+            yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _drawn_orders(stream: Stream) -> str:

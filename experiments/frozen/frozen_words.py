@@ -19,11 +19,9 @@ from frozen_whole import WHOLE as APART
 def short(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what the tables of report streams come to, in three lines."""
     names = [name for name in names_of("report") if name in known]
-    gains = {name: between(known[name], "auto", "lda").mean for name in names}
-    low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     yield (
-        f"- The frozen answer has {gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high}) more than "
-        "`lda` on the last class token."
+        f"- Of heads of the last class token, the frozen answer has {_gains(known, names, 'lda')} more than "
+        f"`lda`, and {_gains(known, names, 'units')} more than random units."
     )
     above, below = sides(known, runs, TRAINED, "report")
     ran = [name for name in names if (name, TRAINED) in runs]
@@ -46,6 +44,13 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"nearer than the frozen answer on {', '.join(nearer) or 'none'}, further on "
         f"{', '.join(further) or 'none'}."
     )
+
+
+def _gains(known: Streams, names: Sequence[str], floor: str) -> str:
+    """Return the least and the greatest of what the frozen answer has more than a head, with their streams."""
+    gains = {name: between(known[name], "auto", floor).mean for name in names}
+    low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
+    return f"{gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high})"
 
 
 def worth(known: Streams, runs: Trained) -> Iterator[str]:
@@ -92,9 +97,9 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     }
     yield (
         "- For the distance speaks, in order 0 and exploratory: [with each quarter of the classes unknown in "
-        f"turn](frozen_tables.md#how-sure-it-is) that of `lda` refuses more than its probability "
-        f"on {more['lda']} of {len(own)} streams, that of `lda` on 12 layers more than that of `ridge` "
-        f"on {more['lda-12']}."
+        f"turn](frozen_tables.md#how-sure-it-is) the distance on the last layer refuses more than the probability "
+        f"of `lda` on {more['lda']} of {len(own)} streams, the distance on 12 layers more than the probability "
+        f"of `ridge` on {more['lda-12']}."
     )
 
 
@@ -153,6 +158,14 @@ def told(stored: Any) -> dict[str, str]:
         for role in ROLES
         for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
     }
+    refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
+    fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
+    above_floors = [
+        name
+        for name in names_of("report")
+        if all(round(between(known[name], "auto", floor).low, 1) > 0 for floor in ("lda", "units"))
+    ]
+    fields["{frozen/report/above-floors}"] = ", ".join(f"`{name}`" for name in above_floors) or "none"
     fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
     fields["{frozen/few/as-runs}"] = _few_as_runs(runs)
     every_less_first = frozen_fewer.differences(known, runs, "recommended", TRAINED)

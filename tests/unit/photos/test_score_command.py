@@ -188,7 +188,8 @@ def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> N
             right.append(entry["class"] == name)
     bins = np.minimum((15 * np.array(sure)).astype(int), 14)
     gaps = [abs(np.sum(np.array(sure)[bins == one] - np.array(right)[bins == one])) for one in range(15)]
-    assert scored["ece"] == pytest.approx(100 * sum(gaps) / 210)
+    # in bf16 a probability depends in its last digits on the images beside it
+    assert scored["ece"] == pytest.approx(100 * sum(gaps) / 210, abs=0.01)
     done = CliRunner().invoke(main, ["test", str(tmp_path / "model"), str(tmp_path / "more")])
     assert f"calibration error of probabilities: {scored['ece']:.1f} % (ECE, 15 bins)" in done.stdout
 

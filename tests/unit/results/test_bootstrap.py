@@ -65,6 +65,13 @@ def test_orders_that_answer_alike_are_no_new_evidence():
     assert (once.n, five.n) == (1, 5)
 
 
+def test_equal_answers_in_another_order_have_equal_accuracy():
+    """Else differences of orders that answer alike are not alike, and get an interval of nothing."""
+    right = drawn(0, 0.7, 347)
+    turned = [np.random.default_rng(seed).permutation(347) for seed in range(20)]
+    assert len({answers(right, order).accuracy for order in turned}) == 1
+
+
 def test_orders_that_differ_widen_the_interval():
     """Half of the orders lose 10 points and half gain 10: more than the images alone would tell."""
     base = np.arange(COUNT) % 2 == 0
