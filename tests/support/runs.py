@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.disk.checkpoint import CheckpointStore
-from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.component import NoOptions, PolicyComponent
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.learning.evidence.collecting import store_statistics
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
@@ -81,11 +81,6 @@ def short_options(catalogue: Catalogue, baseline: str) -> dict[str, int]:
     }
 
 
-@attrs.frozen
-class _NoOptions:
-    """A policy without options."""
-
-
 def telling(*decisions: Decision) -> Catalogue:
     """Return the tiny catalogue with a policy ``told``, whose decision on each task is told."""
 
@@ -101,7 +96,7 @@ def telling(*decisions: Decision) -> Catalogue:
         def lw2g_policies(self) -> list[PolicyComponent]:
             return [
                 PolicyComponent(
-                    name="told", summary="as told", config=_NoOptions, build=lambda _: Told(), measures=()
+                    name="told", summary="as told", config=NoOptions, build=lambda _: Told(), measures=()
                 )
             ]
 
