@@ -3,8 +3,7 @@
     python scripts/density.py [TREE] [--packages NAME...] [--worst N]
 
 Lines of code leave out docstrings, comments and blanks. A package is a folder of ``lw2g`` or of
-``plugins``, in older trees one of ``lw2g/training``. ``--worst`` names the functions that hold the most
-instead: where to begin.
+``plugins``. ``--worst`` names the functions that hold the most instead: where to begin.
 """
 
 from __future__ import annotations
@@ -120,9 +119,7 @@ def package_of(path: Path) -> str:
     parts = path.parts
     if parts[0] == "plugins":
         return parts[1]
-    # an older tree has most of its packages within one
-    deep = 3 if parts[1] == "training" else 2
-    return "/".join(parts[:deep]) if len(parts) > deep else "/".join(parts[: max(deep - 1, 1)])
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
 def counted(tree: Path) -> dict[str, Count]:

@@ -197,19 +197,17 @@ def measured(work: Path) -> dict[str, Flow]:
         library.load(work / "run").predict(str(image))
 
     # a model that goes on learning
-    places = ("plugins/lw2g_photos/learn_commands.py", "lw2g/cli/learn.py")
-    if any((TREE / place).exists() for place in places):  # older versions have no such command
-        lw2g("run", "--baseline", "simple-cil", "--benchmark", "digits", *_plain(), "--out", work / "plain")
-        lw2g("export", work / "plain", work / "model")
-        for shade, name in enumerate(("one", "two")):
-            (work / "photos" / name).mkdir(parents=True)
-            for number in range(4):
-                place = work / "photos" / name / f"{number}.png"
-                Image.new("RGB", (16, 16), (60 * number, 90 * shade, 99)).save(place)
-        watch = Watch(opens={}, closes={}, ends={})
-        watch.open(learned)
-        with watched(watch):
-            lw2g("learn", work / "model", work / "photos")
+    lw2g("run", "--baseline", "simple-cil", "--benchmark", "digits", *_plain(), "--out", work / "plain")
+    lw2g("export", work / "plain", work / "model")
+    for shade, name in enumerate(("one", "two")):
+        (work / "photos" / name).mkdir(parents=True)
+        for number in range(4):
+            place = work / "photos" / name / f"{number}.png"
+            Image.new("RGB", (16, 16), (60 * number, 90 * shade, 99)).save(place)
+    watch = Watch(opens={}, closes={}, ends={})
+    watch.open(learned)
+    with watched(watch):
+        lw2g("learn", work / "model", work / "photos")
     return {
         "`lw2g run --policy min`, to the runner": configured,
         "image to gradient": gradient,

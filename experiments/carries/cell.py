@@ -46,14 +46,22 @@ scatter of ``none``; ``raw``: ``lda`` on frozen features."""
 
 
 def command(
-    stream: str, order: int, method: str, size: int, data: Path, weights: Path, run: Path
+    stream: str,
+    order: int,
+    method: str,
+    size: int,
+    data: Path,
+    weights: Path,
+    run: Path,
+    *,
+    methods: Path = METHODS,
 ) -> list[str]:
     """Return the command that trains a cell."""
     facts = tomllib.loads(STREAMS.read_text())["stream"][stream]
     # what trains nothing ends alike whatever the tasks; at once it is evaluated once
     tasks = facts["tasks"] if method in AT_ONCE else 1
     options = {
-        **tomllib.loads(METHODS.read_text())[method],
+        **tomllib.loads(methods.read_text())[method],
         "benchmark.root": str(data / stream / str(order)),
         "benchmark.increment": facts["increment"] * tasks,
         "benchmark.train_per_class": facts["train_per_class"],
@@ -68,6 +76,9 @@ def command(
         "run.seed": order,
         "run.protocol": "like-for-like",
     }
+    if "classes" in facts:
+        # of which the last task has fewer
+        options["benchmark.uneven"] = "true"
     named = [f"--{kind}={options.pop(kind)}" for kind in COMPONENTS if kind in options]
     chosen = [f"--set={key}={value}" for key, value in options.items()]
     return [

@@ -35,7 +35,7 @@ ADDED = {"stopped-1": "training on the first task", "recommended": "training on 
 NAMED = {FROZEN: "the frozen answer", "lda": "`lda`"}
 
 
-def streams_byimages_on() -> dict[str, int]:
+def images_by_stream() -> dict[str, int]:
     """Return the streams that have the classes of all of CIFAR-100, by their training images a class."""
     own = [name for name, facts in FACTS.items() if WHOLE in (name, facts.get("orders_of"))]
     images = {name: int(FACTS[name]["train_per_class"]) for name in own}
@@ -103,7 +103,7 @@ def differences(known: Streams, runs: Trained, left: str, right: str) -> Found:
     # the streams differ in training images alone: their test images are those of the whole
     stream = known[WHOLE]
     found = {}
-    for name in streams_byimages_on():
+    for name in images_by_stream():
         own, other = (runs.get((name, row), {}) for row in (left, right))
         if right == "lda" and other:
             # it sees no order of the classes, and has one run
@@ -121,7 +121,7 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
     heads = " | ".join(f"{shown} minus the frozen answer" for shown in ADDED.values())
     yield f"| images a class | `lda` | frozen answer | {heads} | the latter minus `lda` |"
     yield f"| ---: | ---: | ---: |{' ---: |' * len(columns)}"
-    for name, images in streams_byimages_on().items():
+    for name, images in images_by_stream().items():
         right = [_right(known, runs, name, method) for method in ("lda", FROZEN)]
         cells = [f"{own[name]}, n={own[name].orders}" if name in own else "-" for own in columns]
         yield f"| {images} | {' | '.join([*right, *cells])} |"
@@ -160,7 +160,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
 def images_on(found: Found, side: int) -> str:
     """Return the numbers of images whose interval, as pages print it, is on a side of 0."""
     numbers = []
-    for name, images in streams_byimages_on().items():
+    for name, images in images_by_stream().items():
         if name in found and side_of_zero(found[name].low, found[name].high) == side:
             numbers.append(str(images))
     return ", ".join(numbers) or "none"

@@ -21,7 +21,7 @@ from lw2g.config.settings import MODEL_KINDS, ExperimentConfig
 from lw2g.errors import ConfigError, error_text, shown
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.component import KINDS, Component, Kind, Lazy
+from lw2g.interfaces.component import KINDS, Component, Kind, Lazy, NoOptions
 from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
@@ -39,11 +39,6 @@ _FIELD_DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
     "benchmark": {"family": OWN_FAMILY},
 }
 """Fields of a kind's record that an object may leave out, where the record itself asks for them."""
-
-
-@attrs.frozen
-class _NoOptions:
-    """A component without options."""
 
 
 class Locals:
@@ -223,7 +218,7 @@ def _made_record(kind: Kind, thing: Any) -> Component:
         **_FIELD_DEFAULTS.get(kind, {}),
         **_attributes_for(COMPONENTS[kind], thing),
         "name": LOCAL + _kebab(own_name, kind),
-        "config": getattr(thing, "Config", _NoOptions),  # without the class it has no options
+        "config": getattr(thing, "Config", NoOptions),  # without the class it has no options
         "build": _builder(kind, thing),
         "summary": (docstring(thing) or own_name).splitlines()[0],
     }

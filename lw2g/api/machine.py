@@ -108,12 +108,9 @@ def room_finding(directory: Path = RUNS) -> Finding:
     return problem("machine", text, remedy)
 
 
-def package_findings(name: str = "lw2g") -> Iterator[Finding]:
-    """Yield whether a distribution, its requirements, and their requirements in turn fit together.
-
-    Args:
-        name: Name of the distribution.
-    """
+def package_findings() -> Iterator[Finding]:
+    """Yield whether lw2g's distribution, its requirements, and their requirements in turn fit together."""
+    name = "lw2g"
     own = _version(name)
     if own is None:
         text = f"{name} is not installed, so no plugin can be found"

@@ -104,8 +104,8 @@ def resolve(
     return _Resolver(catalogue, file or {}, with_short(overrides or {}, names)).resolve()
 
 
-def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None) -> Resolved:
-    """Resolve a file written by :func:`lw2g.config.toml.dump_resolved`, perhaps with other weights.
+def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:
+    """Resolve a file written by :func:`lw2g.config.toml.dump_resolved`.
 
     Raises:
         ConfigError: It cannot be read, or a component or option in it no longer exists.
@@ -115,7 +115,7 @@ def load_resolved(path: Path, catalogue: Catalogue, weights: Path | None = None)
     if isinstance(run, dict):
         for name in FORMER_RUN_OPTIONS:
             run.pop(name, None)
-    return resolve(catalogue, file=tables, weights=weights)
+    return resolve(catalogue, file=tables)
 
 
 class _Resolver:

@@ -173,12 +173,8 @@ class CheckpointStore(CheckpointFiles):
         """Return the latest state whose files are all undamaged, and a line about damaged ones.
 
         Later checkpoints build on it.
-
-        Raises:
-            DataError: The checkpoints are of an older lw2g.
         """
         self.wait()
-        self._refuse_old_format()
         self._files = None
         complaints: list[str] = []
         count = 1 + max(self.finished, default=-1)
@@ -212,7 +208,6 @@ class CheckpointStore(CheckpointFiles):
         Raises:
             DataError: As :meth:`of_task`.
         """
-        self._refuse_old_format()
         finished = self.finished
         if task is None:
             if not finished:

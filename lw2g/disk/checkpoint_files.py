@@ -20,7 +20,6 @@ __all__ = ["CheckpointFiles", "checkpoint_name", "is_without_record"]
 
 _DONE = re.compile(r"task-(\d{3,})\.safetensors")
 _STEP = re.compile(r"task-(\d{3,})\.step-(\d{6,})\.safetensors")
-_OLD = re.compile(r"\d{6}\.json")
 
 
 def checkpoint_name(task: int, step: int | None = None) -> str:
@@ -44,12 +43,7 @@ class CheckpointFiles:
         self._directory = directory
 
     def examine(self) -> Iterator[tuple[str, int, str | None, Mapping[str, Any]]]:
-        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger.
-
-        Raises:
-            DataError: The checkpoints are of an older lw2g.
-        """
-        self._refuse_old_format()
+        """Yield every file's name, its task, its problem (None: none), and the new entries of its ledger."""
         # the first task's file builds on none; a file within a task on that of the task before
         sums = {-1: ""}
         ends = [(task, None) for task in range(1 + max(self.finished, default=-1))]
@@ -84,11 +78,3 @@ class CheckpointFiles:
                 return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return []
-
-    def _refuse_old_format(self) -> None:
-        if any(_OLD.fullmatch(name) for name in self._names()):
-            run = self._directory.parent
-            raise DataError(
-                f"the checkpoints of {str(run)!r} are of an older lw2g",
-                f"run it anew: lw2g run {run / 'config.toml'} --out NEW",
-            )

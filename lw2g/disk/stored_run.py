@@ -142,8 +142,8 @@ def open_newest(directory: Path, *, extending: bool = False) -> StoredRun:
             had begun: its benchmark is written again.
 
     Raises:
-        DataError: There is no such run, its checkpoints are of an older lw2g, its configuration was edited,
-            or its continuation with new classes ended before it had begun.
+        DataError: There is no such run, its configuration was edited, or its continuation with new classes
+            ended before it had begun.
     """
     require_run(directory)
     files = RunDirectory(directory)

@@ -43,6 +43,7 @@ __all__ = [
     "HeadComponent",
     "Kind",
     "Lazy",
+    "NoOptions",
     "PolicyComponent",
     "Presets",
     "RetrievalComponent",
@@ -207,6 +208,11 @@ class Component:
     rehearsal: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
     aliases: tuple[Alias, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class NoOptions:
+    """The options of a component that has none: its name alone says what it is."""
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from lw2g.interfaces.component import QUALIFIER, Component, Kind, lazy
+from lw2g.interfaces.component import QUALIFIER, Component, Kind, NoOptions, lazy
 
 __all__ = ["CORE_METRICS", "DEFINITIONS", "INPUTS", "Metric"]
 
@@ -44,11 +44,6 @@ INPUTS: Mapping[str, str] = {
 def _are_inputs(_instance: object, field: attrs.Attribute[Any], needs: tuple[str, ...]) -> None:
     if strange := set(needs) - INPUTS.keys():
         raise ValueError(f"{field.name}: {min(strange)!r} is none of {', '.join(INPUTS)}")
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """The options of a metric: none, so that its name alone says what the number is."""
 
 
 @attrs.frozen(kw_only=True)

@@ -185,9 +185,8 @@ def _copy_checkpoints(
             "precision": ledger.precision,
         }
         progress = dict(checkpoint.progress)
-        # what an export takes from a checkpoint; an older lw2g did not write it
-        if "model" in progress:
-            progress["model"] |= {"preprocessing": described(parts)["preprocessing"]}
+        # what an export takes from a checkpoint
+        progress["model"] |= {"preprocessing": described(parts)["preprocessing"]}
         store.save(attrs.evolve(checkpoint, ledger=entries, progress=progress))
 
 

@@ -10,7 +10,7 @@ from lw2g.config.toml import read_toml
 from lw2g.disk.contents import require_fit
 from lw2g.disk.origins import noted_origins
 from lw2g.disk.stored_run import StoredRun, open_after
-from lw2g.errors import ConfigError, DataError, Lw2gError, as_word, no_folder
+from lw2g.errors import ConfigError, DataError, Lw2gError, no_folder
 from lw2g.model.exported import Saved, is_export, read_export
 from lw2g.model.live import live_model
 from lw2g.model.manifest import Manifest, sections
@@ -119,19 +119,9 @@ def run_after(directory: Path, task: int | None) -> StoredRun:
 
 
 def saved_of(run: StoredRun) -> Saved:
-    """Return the model of a run.
-
-    Raises:
-        DataError: The run is of an older lw2g.
-    """
+    """Return the model of a run."""
     checkpoint = run.require_checkpoint()
     config = run.files.config
-    if "model" not in checkpoint.progress:
-        raise DataError(
-            f"run {str(run.files.path)!r} is of an older lw2g, which did not note what its models are made "
-            "of",
-            f"run it anew: lw2g run {as_word(config)} --out NEW",
-        )
     # plain values: a model needs neither the policy nor the benchmark of its run to be installed
     written = read_toml(config)
     content = {

@@ -256,9 +256,6 @@ class Sema(HeadedBaseline):
 
         The shallowest block comes first: its new module changes deeper inputs. Where nothing is added
         the head alone is trained. In the first task all adapters are trained together, then all descriptors.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
         """
 
         def nothing_grew() -> bool:

@@ -16,7 +16,7 @@ from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.published import find_root
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import ArraySource, JoinedSource, LabelledImages, build_stream
-from lw2g_benchmarks.transforms import TransformPair, make_transforms
+from lw2g_benchmarks.transforms import ConfiguredTransforms
 
 __all__ = ["Cifar100Benchmark", "FiveDatasetsBenchmark"]
 
@@ -33,7 +33,7 @@ _FIVE = {
 
 
 @attrs.frozen
-class Cifar100Benchmark:
+class Cifar100Benchmark(ConfiguredTransforms):
     """CIFAR-100 (fine labels), class-incremental."""
 
     config: PublishedConfig
@@ -74,13 +74,9 @@ class Cifar100Benchmark:
             options=config,
         )
 
-    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
-        """Return the configured transforms."""
-        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
-
 
 @attrs.frozen
-class FiveDatasetsBenchmark:
+class FiveDatasetsBenchmark(ConfiguredTransforms):
     """SVHN, MNIST, CIFAR-10, NotMNIST and Fashion-MNIST; each a task of ten classes by default."""
 
     config: PublishedConfig
@@ -118,10 +114,6 @@ class FiveDatasetsBenchmark:
             options=config,
             deviations=deviations,
         )
-
-    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
-        """Return the configured transforms."""
-        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _joined(self, root: Path, split: str, unreadable: list[str], deviations: list[str]) -> LabelledImages:
         """Return one split of the five; what is not as published is added to the two lists."""

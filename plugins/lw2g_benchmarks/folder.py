@@ -42,7 +42,7 @@ from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
-from lw2g_benchmarks.transforms import TransformPair, make_transforms
+from lw2g_benchmarks.transforms import ConfiguredTransforms
 
 __all__ = ["FolderBenchmark"]
 
@@ -59,7 +59,7 @@ def _domain_help(root: str) -> str:
 
 
 @attrs.frozen
-class FolderBenchmark:
+class FolderBenchmark(ConfiguredTransforms):
     """Image folders, by class or by domain."""
 
     config: FolderConfig
@@ -109,10 +109,6 @@ class FolderBenchmark:
             deviations=deviations,
             notes=notes,
         )
-
-    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
-        """Return the configured transforms."""
-        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _classes(self, draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
         """Return the classes of all roots, or of a file of boxes.

@@ -28,13 +28,13 @@ from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import Portion, sizes_of
 from lw2g_benchmarks.tasks import JoinedSource, LabelledImages, PartSource, build_stream
-from lw2g_benchmarks.transforms import TransformPair, make_transforms
+from lw2g_benchmarks.transforms import ConfiguredTransforms
 
 __all__ = ["GivenBenchmark"]
 
 
 @attrs.frozen
-class GivenBenchmark:
+class GivenBenchmark(ConfiguredTransforms):
     """Labelled images from Python.
 
     A class may be in several tasks. All its test images belong to the first of them, in whichever task's test
@@ -94,10 +94,6 @@ class GivenBenchmark:
             domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
             deviations=_deviations(config),
         )
-
-    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
-        """Return the configured transforms."""
-        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
 
 def _deviations(config: GivenConfig) -> list[str]:

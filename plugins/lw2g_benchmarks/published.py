@@ -29,7 +29,7 @@ from lw2g_benchmarks.options import PublishedConfig
 from lw2g_benchmarks.orders import ordered
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
-from lw2g_benchmarks.transforms import TransformPair, make_transforms
+from lw2g_benchmarks.transforms import ConfiguredTransforms
 
 __all__ = ["PublishedBenchmark", "find_root"]
 
@@ -51,7 +51,7 @@ def find_root(data: DataSet, root: Path | None) -> Path:
 
 
 @attrs.frozen
-class PublishedBenchmark:
+class PublishedBenchmark(ConfiguredTransforms):
     """A published data set, class-incremental."""
 
     config: PublishedConfig
@@ -81,10 +81,6 @@ class PublishedBenchmark:
             deviations=deviations_of(data, split, listing, config.allow_incomplete),
             notes=[listing.passed_over] if listing.passed_over else [],
         )
-
-    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
-        """Return the configured transforms."""
-        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
     def _images(self, listing: Listing, split: str) -> LabelledImages:
         """Return the images of a split as a list of files."""

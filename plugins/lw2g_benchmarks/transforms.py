@@ -30,7 +30,7 @@ from lw2g.plugin import (
 )
 from lw2g_benchmarks.options import Normalisation, TransformOptions
 
-__all__ = ["TransformPair", "make_transforms"]
+__all__ = ["ConfiguredTransforms", "TransformPair", "make_transforms"]
 
 
 # means and standard deviations of the channels
@@ -47,6 +47,18 @@ class TransformPair:
     train: ImageTransform
     test: ImageTransform
     train_is_deterministic: bool
+
+
+class ConfiguredTransforms:
+    """What benchmarks have in common whose options say what is done to images."""
+
+    __slots__ = ()
+
+    config: TransformOptions
+
+    def transforms(self, image_size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> TransformPair:
+        """Return the configured transforms."""
+        return make_transforms(self.config, image_size=image_size, mean=mean, std=std)
 
 
 def make_transforms(

@@ -52,14 +52,8 @@ class LdaConfig:
 
 
 @attrs.frozen(kw_only=True)
-class KldaConfig:
+class KldaConfig(LdaConfig):
     """Options of ``klda``, in addition to ``baseline.head_features``."""
-
-    shrinkage: float = option(
-        0.01,
-        "share of the covariance that a multiple of the identity with equal trace replaces",
-        validator=[ge(0), le(1)],
-    )
 
 
 @attrs.frozen(kw_only=True)

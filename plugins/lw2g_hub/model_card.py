@@ -29,6 +29,8 @@ _FOR_THE_OWNER = (
     "- Meant for: **not said.**",
 )
 _NOT_KNOWN = "not known"
+_SHOWN = 10
+"""Classes that a list names at most."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~])")
 """What Markdown would not show as it stands."""
 
@@ -272,11 +274,11 @@ def _timm_facts(manifest: Manifest) -> Any:
     return timm.models.get_pretrained_cfg(known.timm_name)
 
 
-def _few(names: Sequence[str], most: int = 10) -> list[str]:
+def _few(names: Sequence[str]) -> list[str]:
     """Return the first of some names, and how many more there are."""
-    if len(names) <= most:
+    if len(names) <= _SHOWN:
         return list(names)
-    return [*names[:most], f"{len(names) - most} more"]
+    return [*names[:_SHOWN], f"{len(names) - _SHOWN} more"]
 
 
 def _plain(text: str) -> str:

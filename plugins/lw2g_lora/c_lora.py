@@ -91,11 +91,7 @@ class CLora(HeadedBaseline):
         return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return two phases: remember the set as it is, then train it together with the head.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return two phases: remember the set as it is, then train it together with the head."""
         config = self.config
         # once for the task and not in every step: nothing of it moves while the task is learned
         moved = cache(lambda: self.moved(context))

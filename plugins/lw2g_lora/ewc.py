@@ -124,11 +124,7 @@ class Ewc(HeadedBaseline):
         return self._cross_entropy(logits, batch, task)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the boundary after an earlier task, the training, and the measurement of importance.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the boundary after an earlier task, the training, and the measurement of importance."""
         increments = cast(DenseSet, context.parameters)
         boundary = ComputePhase(name="boundary", run=lambda progress: self.fold(increments))
         groups = trained_together(self.updates, self.head, self.config, context)

@@ -79,11 +79,7 @@ class HideLora(HeadedBaseline):
         return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, averaging, statistics and replay.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return training, averaging, statistics and replay."""
         config = self.config
         trained = self.updates.trained(context, config.up_on_reuse)
         lr = config.effective_lr

@@ -195,11 +195,7 @@ class InfLora(HeadedBaseline):
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return design (of a new set, or of every one), training, and the update of the memory.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return design (of a new set, or of every one), training, and the update of the memory."""
         config = self.config
         updates = cast(LowRankSet, context.parameters)
         train = TrainingPhase(

@@ -110,11 +110,7 @@ class Replay(HeadedBaseline):
         return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of LoRA and head, and the phase that keeps images.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the training of LoRA and head, and the phase that keeps images."""
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         keep = ComputePhase(name="exemplars", run=lambda progress: self.keep(context))

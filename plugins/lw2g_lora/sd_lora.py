@@ -177,11 +177,7 @@ class SdLora(HeadedBaseline):
         return self.updates.sites(parameters, self.config.up_on_reuse)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the boundary between tasks, the training, and the absorption of a set that adds little.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the boundary between tasks, the training, and the absorption of a set that adds little."""
         config = self.config
         later = context.task.index > 0
         lr = config.lr

@@ -98,11 +98,7 @@ class Sequential(HeadedBaseline):
         return self.updates.sites(parameters, "project")
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of LoRA and head.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the training of LoRA and head."""
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         return self.with_head(context, train)
@@ -141,11 +137,7 @@ class Finetune(HeadedBaseline):
         return seen_loss(self.head(features), batch, task)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of LoRA and head.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the training of LoRA and head."""
         groups = trained_together(self.updates, self.head, self.config, context)
         train = training(groups, self.config, lambda batch: self.step(batch, context))
         return self.with_head(context, train)
@@ -195,11 +187,7 @@ class Lwf(HeadedBaseline):
         return seen_loss(self.head(features), batch, task)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the copy of LoRA and head, the warm-up of a later task's head, and the training.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the copy of LoRA and head, the warm-up of a later task's head, and the training."""
         config = self.config
 
         def copy(progress: object) -> None:

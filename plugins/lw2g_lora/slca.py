@@ -272,11 +272,7 @@ class SlcaPlusPlus(HeadedBaseline):
         return tuple(sites)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, and statistics and alignment where the aligned classifiers predict.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return training, and statistics and alignment where the aligned classifiers predict."""
         if not self.trains(context.task):
             return self.with_head(context)
         config = self.config

@@ -74,11 +74,7 @@ class HidePrompt(HeadedBaseline):
         return self.prefixes.sites(parameters)
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, merge, statistics and replay (the paper's WTP, then TAP).
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return training, merge, statistics and replay (the paper's WTP, then TAP)."""
         # the set is trained at the full learning rate, the head at a fraction of it
         lr = self.config.effective_lr
         groups = (

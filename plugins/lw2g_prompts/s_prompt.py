@@ -55,11 +55,7 @@ class SPromptPlusPlus(HeadedBaseline):
         return self.context.backbone.features(batch.images, (prefix,))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phase that trains prefix and head together.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the phase that trains prefix and head together."""
         # the head is shared by all sets; masked logits leave the rows of other tasks without gradient
         trained = (*context.parameters.parameters(), *self.head.parameters())
         group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)

@@ -59,11 +59,7 @@ class Joint(HeadedBaseline):
         return self.context.backbone.features(batch.images, (prefix,))
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the phase that trains prefix and head together.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the phase that trains prefix and head together."""
         trained = (*context.parameters.parameters(), *self.head.parameters())
         group = ParameterGroup(parameters=trained, lr=self.config.effective_lr)
         phase = self.prefixes.phase(context, lambda batch: self.step(batch, context), (group,))

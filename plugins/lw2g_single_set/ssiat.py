@@ -106,11 +106,7 @@ class Ssiat(HeadedBaseline):
         return cast(AdapterSet, parameters).down_sites()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return training, and statistics and alignment where the trained classifier predicts.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return training, and statistics and alignment where the trained classifier predicts."""
         config = self.config
         epochs = config.epochs
         if context.grew:

@@ -224,11 +224,7 @@ class VptNsp(HeadedBaseline):
         return means.mean(dim=-1).sum() + spreads.mean(dim=-1).sum()
 
     def phases(self, context: TaskContext) -> Sequence[Phase]:
-        """Return the training of tokens and head, and the statistics of the task's attention.
-
-        The chosen head adds what it needs (:meth:`with_head`): its fit after them if it is in closed form,
-        and before them a pass that stores features if a carry moves statistics.
-        """
+        """Return the training of tokens and head, and the statistics of the task's attention."""
         config = self.config
         tokens = cast(DeepTokens, context.parameters).token
         last = tokens.detach().clone()

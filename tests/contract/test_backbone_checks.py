@@ -10,8 +10,8 @@ import pytest
 import torch
 from timm.models.vision_transformer import VisionTransformer
 
-from broken_components import Broken, NoOptions
-from lw2g.interfaces.component import BackboneComponent
+from broken_components import Broken
+from lw2g.interfaces.component import BackboneComponent, NoOptions
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.loading import load_backbone
 from lw2g_testing import ContractCase, contract_cases, tiny_backbone, tiny_catalogue

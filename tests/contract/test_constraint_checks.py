@@ -8,8 +8,8 @@ import attrs
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, kept
-from lw2g.interfaces.component import ConstraintComponent
+from broken_components import Broken, kept
+from lw2g.interfaces.component import ConstraintComponent, NoOptions
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.site import Restriction
 from lw2g.maths.subspace import Subspace

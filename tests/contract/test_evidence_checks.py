@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broken_components import Broken, NoOptions, kept
-from lw2g.interfaces.component import EvidenceComponent
+from broken_components import Broken, kept
+from lw2g.interfaces.component import EvidenceComponent, NoOptions
 from lw2g.interfaces.evidence import Measure
 from lw2g.interfaces.growth import Measurement
 from lw2g_testing import ContractCase

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import pytest
 import torch
 from torch import Tensor
@@ -14,14 +13,9 @@ from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import Cosine
 from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
-from lw2g.interfaces.component import CarryComponent, Component, HeadComponent
+from lw2g.interfaces.component import CarryComponent, Component, HeadComponent, NoOptions
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g_testing import contract_cases
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """None."""
 
 
 class OfTheLastTask(Cosine):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from broken_components import Broken, NoOptions, kept
+from broken_components import Broken, kept
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import PolicyComponent
+from lw2g.interfaces.component import NoOptions, PolicyComponent
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
 from lw2g_testing import ContractCase, NotApplicable, contract_cases
 

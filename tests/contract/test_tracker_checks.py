@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broken_components import Broken, NoOptions, kept
+from broken_components import Broken, kept
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import TrackerComponent
+from lw2g.interfaces.component import NoOptions, TrackerComponent
 from lw2g.interfaces.tracker import EpochEnded, Event, RunEnded, RunStarted, TaskEvaluated
 from lw2g_testing import ContractCase, contract_cases
 

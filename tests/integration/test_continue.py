@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from PIL import Image
 
 from installed import load_instead
 from listening import At, power_cut
@@ -31,6 +30,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
 from lw2g_testing.tiny import TinyBenchmarkConfig
 from runs import different, shortest, tensors, untimed
+from written_images import write_images
 
 CROPS = {"benchmark.random_crops": True}
 
@@ -180,10 +180,8 @@ def painted(root: Path, names: str, size: tuple[int, int], seed: int) -> Path:
     rng = np.random.default_rng(seed)
     for name in names.split():
         for split, count in (("train", 4), ("test", 2)):
-            (root / split / name).mkdir(parents=True)
-            for number in range(count):
-                pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(root / split / name / f"{number}.png")
+            images = (rng.integers(0, 256, (*size, 3), dtype=np.uint8) for _ in range(count))
+            write_images(root / split / name, images)
     return root
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.disk.sealed import unseal_json
 from runs import untimed
+from written_images import write_images
 
 
 def lw2g(*arguments: object) -> Result:
@@ -26,11 +26,8 @@ def photos(tmp_path: Path) -> Path:
     root = tmp_path / "old" / "photos"
     for number in range(4):
         for split, count in (("train", 3), ("test", 2)):
-            folder = root / split / f"class-{number}"
-            folder.mkdir(parents=True)
-            for image in range(count):
-                pixels = draw.integers(0, 40, (8, 8, 3)) + 50 * number
-                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{image}.png")
+            images = (draw.integers(0, 40, (8, 8, 3)) + 50 * number for _ in range(count))
+            write_images(root / split / f"class-{number}", images)
     return root
 
 

@@ -27,7 +27,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from click.testing import CliRunner
-from PIL import Image
 
 from installed import load_instead
 from lw2g.cli.main import main
@@ -49,6 +48,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.verification import verify
 from lw2g_photos.updating import learn
 from runs import short_options, untimed
+from written_images import write_images
 
 # -- kinds of runs -------------------------------------------------------------------------------------------
 
@@ -127,10 +127,7 @@ def painted(
 ) -> None:
     """Write images of classes, a pattern under much noise each."""
     for name, pattern in patterns.items():
-        (folder / name).mkdir(parents=True)
-        for number in range(count):
-            pixels = pattern + rng.normal(0, 75, pattern.shape)
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name / f"{number}.png")
+        write_images(folder / name, (pattern + rng.normal(0, 75, pattern.shape) for _ in range(count)))
 
 
 @pytest.fixture(scope="module")

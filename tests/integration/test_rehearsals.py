@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from PIL import Image
 
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
@@ -16,6 +15,7 @@ from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.grid import Cell
 from lw2g.sweeps.rehearse import rehearsed_cells
+from written_images import write_images
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GROWTH = sorted(set((EXPERIMENTS / "growth").glob("*.toml")) - {EXPERIMENTS / "growth" / "base.toml"})
@@ -61,10 +61,8 @@ def test_a_rehearsal_on_a_folder_of_images(tmp_path):
     draw = np.random.default_rng(0)
     for split, count in (("train", 4), ("test", 2)):
         for label in range(4):
-            (place := tmp_path / "photos" / split / f"class{label}").mkdir(parents=True)
-            for number in range(count):
-                pixels = draw.integers(60 * label, 60 * label + 60, (40, 30, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(place / f"{number}.png")
+            images = (draw.integers(0, 60, (40, 30, 3)) + 60 * label for _ in range(count))
+            write_images(tmp_path / "photos" / split / f"class{label}", images)
     words = ["sweep", str(EXPERIMENTS / "paper" / "table7.toml")]
     words += ["--rehearse", str(tmp_path / "photos"), "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(main, words)

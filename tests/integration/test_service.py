@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import lw2g
+from written_images import grey_classes
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "service.py"
 
@@ -27,13 +26,7 @@ pytestmark = pytest.mark.slow
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of two classes, and their images beside it."""
     root = tmp_path_factory.mktemp("service")
-    draw = np.random.default_rng(0)
-    for name, shade in (("dark", 0), ("light", 150)):
-        (root / "images" / name).mkdir(parents=True)
-        for number in range(8):
-            pixels = draw.integers(0, 80, (16, 16, 3)) + shade
-            Image.fromarray(pixels.astype(np.uint8)).save(root / "images" / name / f"{number}.png")
-    lw2g.start(root / "images", root / "model", device="cpu")
+    lw2g.start(grey_classes(root / "images"), root / "model", device="cpu")
     return root
 
 

@@ -15,12 +15,7 @@ from lw2g.registry.manager import Origin
 from lw2g_testing import ContractCase, ContractViolation, contract_cases, tiny_catalogue
 from lw2g_testing.cases import CHECKS
 
-__all__ = ["Broken", "NoOptions", "evolving", "kept", "require_failure"]
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """Nothing to choose."""
+__all__ = ["Broken", "evolving", "kept", "require_failure"]
 
 
 class Broken:

@@ -18,6 +18,7 @@ from lw2g.interfaces.component import (
     BenchmarkComponent,
     ConstraintComponent,
     EvidenceComponent,
+    NoOptions,
     PolicyComponent,
     RetrievalComponent,
     TrackerComponent,
@@ -31,7 +32,6 @@ __all__ = [
     "BaselineConfig",
     "CpkConfig",
     "MarginConfig",
-    "NoOptions",
     "OtherConfig",
     "RetrievalConfig",
     "TimmConfig",
@@ -53,11 +53,6 @@ class BaselineConfig:
 @attrs.frozen(kw_only=True)
 class OtherConfig:
     length: int = 20
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    pass
 
 
 @attrs.frozen(kw_only=True)

@@ -1,7 +1,4 @@
-"""What authors' code bases do to images, in the letters of their comparison, and the check of presets.
-
-The tests of a package of methods hold the rows of its methods (``test_official_rows.py``).
-"""
+"""What authors' code bases do to images, in the letters of their comparison, and the check of presets."""
 
 from __future__ import annotations
 

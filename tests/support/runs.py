@@ -12,13 +12,26 @@ from torch import Tensor
 
 from lw2g.config.resolve import Resolved, resolve
 from lw2g.disk.checkpoint import CheckpointStore
+from lw2g.interfaces.component import NoOptions, PolicyComponent
+from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.learning.evidence.collecting import store_statistics
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
 from lw2g.learning.evidence.spaces import absorb_task
 from lw2g.learning.session import Session
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.markers import hookimpl
+from lw2g_testing.tiny import tiny_catalogue
 
-__all__ = ["TIMES", "different", "learned_one", "short_options", "shortest", "tensors", "untimed"]
+__all__ = [
+    "TIMES",
+    "different",
+    "learned_one",
+    "short_options",
+    "shortest",
+    "telling",
+    "tensors",
+    "untimed",
+]
 
 TIMES = ("seconds", "images_per_second", "sha256")
 """Of a record, what differs between two runs that learn the same."""
@@ -66,6 +79,28 @@ def short_options(catalogue: Catalogue, baseline: str) -> dict[str, int]:
         for name in attrs.fields_dict(config)
         if name in _SHORT or name.endswith("epochs")
     }
+
+
+def telling(*decisions: Decision) -> Catalogue:
+    """Return the tiny catalogue with a policy ``told``, whose decision on each task is told."""
+
+    class Told:
+        margin = 0.0
+        burden = None
+
+        def decide(self, evidence: Evidence, rng: Any) -> Decision:
+            return decisions[evidence.task]
+
+    class Plugin:
+        @hookimpl
+        def lw2g_policies(self) -> list[PolicyComponent]:
+            return [
+                PolicyComponent(
+                    name="told", summary="as told", config=NoOptions, build=lambda _: Told(), measures=()
+                )
+            ]
+
+    return tiny_catalogue(Plugin())
 
 
 def untimed(record: Mapping[str, Any], *but: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import importlib.util
 import io
 import json
 import re
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -22,19 +21,17 @@ from lw2g.blocks.discriminants import Discriminant
 from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_benchmarks.digits import DigitsBenchmark
+from script_modules import importing
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "carries"
-MODULES = ("carrying", "cell", "floor", "lay_out", "results", "run_cells", "table", "verdicts")
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield lambda name: importlib.import_module(name)
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with importing(monkeypatch, FOLDER) as module_of:
+        yield module_of
 
 
 def drift(classes: int = 6, each: int = 7, dim: int = 5):

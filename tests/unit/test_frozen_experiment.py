@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,21 +12,9 @@ import torch
 
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
+from script_modules import importing
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "frozen"
-MODULES = (
-    *(
-        "heads",
-        "whole",
-        "features",
-        "lay_out",
-        "frozen_results",
-        "frozen_rule",
-        "frozen_gains",
-        "stream_tables",
-    ),
-    *("frozen_stopped", "frozen_trained", "frozen_whole", "frozen_claims"),
-)
 
 if not FOLDER.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -37,10 +23,8 @@ if not FOLDER.exists():
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     """Import a script of the study by name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield lambda name: importlib.import_module(name)
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with importing(monkeypatch, FOLDER) as module_of:
+        yield module_of
 
 
 @pytest.mark.parametrize(("name", "whole"), [("ridge-12", "ridge"), ("lda-12", "lda")])

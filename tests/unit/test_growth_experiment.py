@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from lw2g.lifecycle.run_opening import reopen
 from lw2g.sweeps.grid import read_grid
 from lw2g.vit.taps import Tap
 from lw2g.vit.weights import load_weights, require_loaded
+from script_modules import importing
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
 
@@ -29,10 +29,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth"
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     """Import a module of the experiment by name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield lambda name: importlib.import_module(name)
-    for name in ("angles", "arms", "forks", "rules", "streams", "table", "values", "weaken"):
-        sys.modules.pop(name, None)
+    with importing(monkeypatch, FOLDER) as module_of:
+        yield module_of
 
 
 def test_histories_vary_and_number_new_sets_in_turn(script):

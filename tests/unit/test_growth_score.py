@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,9 +9,9 @@ import numpy as np
 import pytest
 
 from lw2g.results.right_answers import RightAnswers
+from script_modules import importing
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "growth_score"
-MODULES = ("score_pages", "score_results", "score_verdicts")
 KINDS, DRAWS = 4, 3
 
 if not FOLDER.exists():
@@ -23,10 +21,8 @@ if not FOLDER.exists():
 @pytest.fixture
 def study(monkeypatch: pytest.MonkeyPatch):
     """The study's modules by name."""
-    monkeypatch.syspath_prepend(str(FOLDER))
-    yield lambda name: importlib.import_module(name)
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with importing(monkeypatch, FOLDER) as module_of:
+        yield module_of
 
 
 def cross(study, table: np.ndarray, null: np.ndarray):

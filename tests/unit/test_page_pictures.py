@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from browsers import chromium
+
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = sorted(
     path.relative_to(ROOT).as_posix()
@@ -205,23 +207,17 @@ def test_the_site_shows_a_picture_in_the_scheme_of_its_own_switch() -> None:
 @pytest.mark.slow  # a browser takes seconds
 def test_a_drawing_follows_the_switch_of_the_site(tmp_path: Path) -> None:
     """In a browser: its scheme, whatever the system has; where it leaves it to the system, the system's."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no chromium on the path (apt-get install chromium)")
     rules = (ROOT / "docs" / "_static" / "outputs.css").read_text(encoding="utf-8")
     shutil.copy(ROOT / "docs" / "carries.svg", tmp_path)
     page_file = tmp_path / "page.html"
     seen = {}
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as browser:
         for system, switch in itertools.product(("light", "dark"), ("light", "dark", "auto")):
             page_file.write_text(f'<style>{rules}</style><body data-theme="{switch}"><img src="carries.svg">')
             page = browser.new_page(color_scheme=system)
             page.goto(page_file.as_uri())
             taken = page.locator("img").screenshot()
             seen[system, switch] = np.asarray(Image.open(BytesIO(taken)).convert("L"))[100, 20] < 128
-        browser.close()
     assert seen == {
         (system, switch): (system if switch == "auto" else switch) == "dark" for system, switch in seen
     }

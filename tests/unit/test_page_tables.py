@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 import re
 import shutil
-import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,24 +18,12 @@ from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.found_runs import Given
 from lw2g_store.stored import Stored, stored_runs
+from script_modules import importing
 
 ROOT = Path(__file__).resolve().parents[2]
 STORE = ROOT / "experiments" / "store"
 CELLS = ROOT / "experiments" / "carries" / "cells"
-SCORE = ("growth_fields", "readings", "score_pages", "score_results", "score_verdicts")
-FROZEN = (
-    *("frozen_page", "frozen_results", "frozen_rule", "frozen_verdicts", "frozen_gains"),
-    *("frozen_stopped", "frozen_trained", "frozen_whole", "frozen_claims", "frozen_candidates"),
-    *("frozen_images", "frozen_words"),
-)
 GAINS = "plugins/lw2g_photos/training_gains.json"
-MODULES = (
-    *("tables", "prose", "confirmed", "stream_tables", "seed_tables", "sentences", "write_leaderboard"),
-    *("gains", "table", "cell", "results", "verdicts", "carries_picture", "score_picture"),
-    *("interval_plot", "point_plot", "stream_plot"),
-    *FROZEN,
-    *SCORE,
-)
 
 if not STORE.exists():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -46,10 +32,8 @@ if not STORE.exists():
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
     """Import a script by name."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    yield lambda name: importlib.import_module(name)
-    for name in MODULES:
-        sys.modules.pop(name, None)
+    with importing(monkeypatch, ROOT / "scripts") as module_of:
+        yield module_of
 
 
 @pytest.fixture(scope="module")

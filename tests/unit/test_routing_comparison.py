@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from lw2g.config.resolve import resolve
 from lw2g.lifecycle.runner import start
 from lw2g.registry.catalogue import load_catalogue
+from written_images import write_images
 
 SCRIPT = Path(__file__).resolve().parents[2] / "experiments" / "routing" / "compare.py"
 
@@ -33,11 +33,8 @@ def test_rows_are_those_of_the_run(script, tmp_path, monkeypatch, capsys):
     draw = np.random.default_rng(0)
     for split, count in (("train", 9), ("test", 4)):
         for label in range(6):
-            folder = tmp_path / "data" / split / f"class{label}"
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = draw.integers(0, 80, (32, 32, 3)) + 25 * label
-                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number:02d}.png")
+            images = (draw.integers(0, 80, (32, 32, 3)) + 25 * label for _ in range(count))
+            write_images(tmp_path / "data" / split / f"class{label}", images)
     options = {
         "benchmark.root": str(tmp_path / "data"),
         "benchmark.increment": 2,

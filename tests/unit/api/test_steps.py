@@ -10,14 +10,9 @@ import pytest
 import torch
 
 from lw2g.api import examined_steps as steps
-from lw2g.interfaces.component import BackboneComponent, lazy
+from lw2g.interfaces.component import BackboneComponent, NoOptions, lazy
 from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.manager import Origin, Problem
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    pass
 
 
 def catalogue_of(*components):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import torch
 from torch import nn
@@ -17,22 +16,15 @@ from lw2g.blocks.lora import LowRankSet
 from lw2g.blocks.merging import merge_set, merged_product
 from lw2g.disk.checkpoint import part
 from lw2g.errors import ConfigError, ContractError
-from lw2g.interfaces.component import PolicyComponent
-from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
+from lw2g.interfaces.growth import Decision, Grow, Merge, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event
 from lw2g.lifecycle.runner import resume, start
-from lw2g.registry.markers import hookimpl
 from lw2g_lora.ewc import DenseSet
 from lw2g_testing.tiny import tiny_catalogue
-from runs import different, shortest, tensors, untimed
+from runs import different, shortest, telling, tensors, untimed
 
 SHAPE = {"num_blocks": 2, "num_targets": 3, "rank": 4, "dim": 6, "bound": 1.0}
 CLOSED = {"baseline.head": "lda", "baseline.head_carry": "affine"}
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """None."""
 
 
 def pair(shared: bool = False) -> tuple[LowRankSet, LowRankSet]:
@@ -97,23 +89,7 @@ def decided(tmp_path: Path) -> Callable[..., Path]:
     """Run the tiny stream with the decision on each task told, and return the run's directory."""
 
     def run(name: str, *decisions: Decision) -> Path:
-        class Told:
-            margin = 0.0
-            burden = None
-
-            def decide(self, evidence: Evidence, rng: Any) -> Decision:
-                return decisions[evidence.task]
-
-        class Plugin:
-            @hookimpl
-            def lw2g_policies(self) -> list[PolicyComponent]:
-                return [
-                    PolicyComponent(
-                        name="told", summary="as told", config=NoOptions, build=lambda _: Told(), measures=()
-                    )
-                ]
-
-        catalogue = tiny_catalogue(Plugin())
+        catalogue = telling(*decisions)
         options = {**CLOSED, "benchmark.tasks": len(decisions)}
         chosen = shortest(catalogue, "dual-prompt", options, policy="told", constraints=[])
         start(chosen, catalogue, tmp_path / name)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from attrs.validators import ge
 from click.testing import CliRunner
-from PIL import Image
 
 import lw2g
 from fake_components import CATALOGUE
@@ -26,6 +25,7 @@ from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.registry.markers import hookimpl
+from written_images import write_images
 
 
 @attrs.frozen(kw_only=True)
@@ -564,10 +564,9 @@ def test_photographs_need_a_backbone_that_knows_them(tmp_path):
     """As `lw2g start` refuses them; drawings, and who names the embedded backbone, go on."""
     for split in ("train", "test"):
         for name in ("ant", "bee"):
-            (tmp_path / split / name).mkdir(parents=True)
-            for number in range(2):
-                pixels = np.random.default_rng(number).integers(0, 255, (40, 33, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(tmp_path / split / name / f"{number}.png")
+            draws = map(np.random.default_rng, range(2))
+            images = (draw.integers(0, 255, (40, 33, 3), dtype=np.uint8) for draw in draws)
+            write_images(tmp_path / split / name, images)
     words = ["--recommended", "--benchmark", "folder", "--set", f"benchmark.root={tmp_path}"]
     words += ["--set", "benchmark.increment=1", "--dry-run"]
     refused = invoke("run", *words)

@@ -123,15 +123,16 @@ def test_a_package_that_is_not_here_is_missing(lw2g, monkeypatch):
     assert missing == "missing: tracker 'mlflow' needs the package mlflow; pip install 'lw2g[track]'"
 
 
-def test_what_a_run_refuses_is_refused(lw2g):
-    """A number of processes that the machine has no cores for, in one line."""
-    told = lw2g(*DRY, "--devices", "1000")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        # a number of processes that the machine has no cores for
+        ((*DRY, "--devices", "1000"), "--devices: 1000 is too many"),
+        (("run", "--json"), "--json goes with --dry-run"),
+    ],
+)
+def test_what_a_run_refuses_is_refused(lw2g, words, said):
+    """In one line; a run itself prints no JSON."""
+    told = lw2g(*words)
     assert told.exit_code == 2
-    assert "--devices: 1000 is too many" in told.stderr
-
-
-def test_json_needs_a_dry_run(lw2g):
-    """A run itself prints no JSON, and says which command does."""
-    told = lw2g("run", "--json")
-    assert told.exit_code == 2
-    assert "--json goes with --dry-run" in told.stderr
+    assert said in told.stderr

@@ -13,7 +13,6 @@ from fake_components import (
     CATALOGUE,
     BaselineConfig,
     CpkConfig,
-    NoOptions,
     OtherConfig,
     RetrievalConfig,
     TimmConfig,
@@ -28,6 +27,7 @@ from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.settings import RUN_OPTIONS, GrowthConfig, RunConfig
 from lw2g.config.toml import dump_resolved, flat, parse_value, read_toml, to_mapping, to_toml
 from lw2g.errors import ConfigError
+from lw2g.interfaces.component import NoOptions
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.grid import Cell, read_grid, settings_of
 

@@ -192,13 +192,6 @@ def test_nothing_saved_gives_nothing(tmp_path: Path) -> None:
         CheckpointStore(tmp_path / "none").of_task()
 
 
-def test_an_older_format_is_named(tmp_path: Path) -> None:
-    """Checkpoints of an older lw2g are refused with what to do."""
-    (tmp_path / "000003.json").write_text("{}")
-    with pytest.raises(DataError, match=r"older lw2g; run it anew: lw2g run .*config.toml --out NEW"):
-        CheckpointStore(tmp_path).newest()
-
-
 def test_shared_storage_is_saved_once_per_name(tmp_path: Path) -> None:
     """Views of one tensor are stored each on their own."""
     base = torch.arange(6.0)

@@ -45,7 +45,6 @@ def damage(run: Path) -> None:
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no configuration": (lambda run: (run / "config.toml").unlink(), "has lost its config.toml"),
     "an edited one": (edit, r"is not the one the run began with \(run.seed is"),
-    "older checkpoints": (lambda run: (run / "checkpoints" / "000001.json").touch(), "of an older lw2g"),
 }
 
 

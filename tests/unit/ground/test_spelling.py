@@ -31,6 +31,7 @@ from lw2g.pixels.feature_files import open_features
 from lw2g.pixels.pictures import as_list
 from lw2g.pixels.text_vectors import read_text_vectors, write_vectors
 from lw2g_photos.class_folders import read_class_folders
+from written_images import write_images
 
 CAFE = "caf\u00e9"
 DECOMPOSED = "cafe\u0301"
@@ -246,10 +247,8 @@ def test_paths_of_the_home_from_python_and_by_commands(home: Path) -> None:
     draw = np.random.default_rng(0)
     for split in ("train", "test"):
         for name in ("ant", "bee"):
-            (home / "photos" / split / name).mkdir(parents=True)
-            for number in range(3):
-                pixels = draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(home / "photos" / split / name / f"{number}.png")
+            images = (draw.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(3))
+            write_images(home / "photos" / split / name, images)
     options: dict[str, Any] = {"baseline": "simple-cil", "device": "cpu", "progress": False, "increment": 2}
     lw2g.run(benchmark="~/photos", out="~/run", precision="32-true", **options)
     lw2g.export("~/run", "~/export")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,6 @@ from listening import At, power_cut
 from lw2g.cli.decisions import decision_rows
 from lw2g.disk.checkpoint import part
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.evidence import Candidate
 from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Reuse
 from lw2g.interfaces.tracker import EpochEnded, Event
@@ -27,19 +25,13 @@ from lw2g.learning.learner import Learner
 from lw2g.learning.session import Session
 from lw2g.learning.task_training import Observer
 from lw2g.lifecycle.runner import resume, start
-from lw2g.plugin import hookimpl
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import Reporter
 from lw2g_growth.keeping import KeepPolicy, Outcome
 from lw2g_growth.options import KeepConfig
 from lw2g_testing.made_evidence import made_sample, measured_set
 from lw2g_testing.tiny import tiny_catalogue
-from runs import different, shortest, tensors, untimed
-
-
-@attrs.frozen
-class NoOptions:
-    """No options."""
+from runs import different, shortest, telling, tensors, untimed
 
 
 def said(
@@ -140,23 +132,7 @@ def told(tmp_path: Path) -> Callable[..., Any]:
     """Resolve a run whose decisions are told, with the catalogue that knows them."""
 
     def make(baseline: str, *decisions: Decision, **options: Any) -> tuple[Any, Catalogue]:
-        class Told:
-            margin = 0.0
-            burden = None
-
-            def decide(self, evidence: Evidence, rng: Any) -> Decision:
-                return decisions[evidence.task]
-
-        class Plugin:
-            @hookimpl
-            def lw2g_policies(self) -> list[PolicyComponent]:
-                return [
-                    PolicyComponent(
-                        name="told", summary="as told", config=NoOptions, build=lambda _: Told(), measures=()
-                    )
-                ]
-
-        catalogue = tiny_catalogue(Plugin())
+        catalogue = telling(*decisions)
         options = {name.replace("__", "."): value for name, value in options.items()}
         chosen = shortest(
             catalogue,

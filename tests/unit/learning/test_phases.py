@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -157,44 +157,35 @@ def test_an_epoch_meets_every_sample_once(session: Session) -> None:
     assert [len(batch) for batch in alone] == [25]
 
 
+def run_protected(
+    session: Session, weight: nn.Parameter, on: Literal["gradient", "update"], **options: Any
+) -> None:
+    """Run a host phase at rate 1 that is kept off the first of two directions."""
+    space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
+    site = Site(name="w", parameter=weight, activation=Activation(tap=Tap(0, "query")))
+    rule = SiteRule(site=site, restriction=Restriction(subspace=space), on=on, hard=True)
+    groups = (ParameterGroup(parameters=(weight,), lr=1.0),)
+    phase = TrainingPhase(name="host", groups=groups, optimizer="sgd", host=True, **options)
+    run(session, phase, PhaseProgress(), Protection([rule]))
+
+
 def test_gradients_are_clipped_before_they_are_protected(session: Session) -> None:
     """Clipping sees the whole gradient: what protection leaves is then shorter than the norm allowed."""
     weight = nn.Parameter(torch.zeros(2))
-    space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
-    site = Site(name="w", parameter=weight, activation=Activation(tap=Tap(0, "query")))
-    rule = SiteRule(site=site, restriction=Restriction(subspace=space), on="gradient", hard=True)
     pull = torch.tensor([30.0, 40.0])
-    phase = TrainingPhase(
-        name="host",
-        groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
-        step=lambda batch: StepOutput(loss=(weight * pull).sum()),
-        epochs=1,
-        batch_size=25,
-        optimizer="sgd",
-        clip_norm=1.0,
-        host=True,
-    )
-    run(session, phase, PhaseProgress(), Protection([rule]))
+    options = {"step": lambda batch: StepOutput(loss=(weight * pull).sum()), "clip_norm": 1.0}
+    run_protected(session, weight, "gradient", epochs=1, batch_size=25, **options)
     torch.testing.assert_close(weight.detach(), torch.tensor([0.0, -0.8]), atol=1e-5, rtol=0)
 
 
 def test_an_adjustment_follows_every_step_and_is_protected_too(session: Session) -> None:
     """What it moves inside a protected space is taken out again, as an optimizer's step would be."""
     weight = nn.Parameter(torch.zeros(2))
-    space = Subspace(basis=torch.tensor([[[1.0], [0.0]]]), ranks=(1,))
-    site = Site(name="w", parameter=weight, activation=Activation(tap=Tap(0, "query")))
-    rule = SiteRule(site=site, restriction=Restriction(subspace=space), on="update", hard=True)
-    phase = TrainingPhase(
-        name="host",
-        groups=(ParameterGroup(parameters=(weight,), lr=1.0),),
-        step=lambda batch: StepOutput(loss=0.0 * weight.sum()),
-        epochs=2,
-        batch_size=13,
-        optimizer="sgd",
-        host=True,
-        adjust=lambda: weight.add_(1.0),
-    )
-    run(session, phase, PhaseProgress(), Protection([rule]))
+    options = {
+        "step": lambda batch: StepOutput(loss=0.0 * weight.sum()),
+        "adjust": lambda: weight.add_(1.0),
+    }
+    run_protected(session, weight, "update", epochs=2, batch_size=13, **options)
     torch.testing.assert_close(weight.detach(), torch.tensor([0.0, 4.0]))
 
 

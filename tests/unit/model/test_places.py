@@ -9,23 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import lw2g
 from lw2g.disk.lock import BusyError, locked
 from lw2g.errors import ConfigError, DataError
 from lw2g.model.places import free_folder, part_of, reserved
 from lw2g_photos import step_taking as learning
+from written_images import write_images
 
 
 def pictures(root: Path, classes: int, each: int) -> Path:
     """Write noisy images of some classes, ``ROOT/cN/I.png``, and return the root."""
     draw = np.random.default_rng(classes)
     for number in range(classes):
-        (root / f"c{number}").mkdir(parents=True)
-        for place in range(each):
-            pixels = draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / f"c{number}" / f"{place}.png")
+        images = (draw.integers(0, 255, (16, 16, 3), dtype=np.uint8) for _ in range(each))
+        write_images(root / f"c{number}", images)
     return root
 
 

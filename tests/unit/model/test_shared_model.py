@@ -11,23 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import lw2g
 from other_process import answer_of
+from written_images import grey_classes
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of two classes of grey."""
     root = tmp_path_factory.mktemp("shared")
-    draw = np.random.default_rng(0)
-    for name, shade in (("dark", 0), ("light", 150)):
-        (root / "images" / name).mkdir(parents=True)
-        for number in range(8):
-            pixels = draw.integers(0, 80, (16, 16, 3)) + shade
-            Image.fromarray(pixels.astype(np.uint8)).save(root / "images" / name / f"{number}.png")
-    lw2g.start(root / "images", root / "model", device="cpu", head="lda")
+    lw2g.start(grey_classes(root / "images"), root / "model", device="cpu", head="lda")
     return root / "model"
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from PIL import Image
 from torch import Tensor
 
 import lw2g
@@ -27,6 +26,7 @@ from lw2g.registry.catalogue import load_catalogue
 from lw2g_onnx.onnx_program import IMAGE, OPSET, PROBABILITIES
 from lw2g_onnx.probabilities import require_exportable
 from lw2g_testing.tiny import tiny_backbone
+from written_images import write_images
 
 QUICK: dict[str, Any] = {
     "benchmark": "glyphs",
@@ -205,10 +205,7 @@ def test_the_metadata_prepare_an_image_and_name_the_classes(tmp_path: Path) -> N
     photos = tmp_path / "photos"
     draws = np.random.default_rng(0)
     for shade, name in enumerate(("ant", "bee", "cat")):
-        (photos / name).mkdir(parents=True)
-        for number in range(6):
-            pixels = draws.integers(0, 80, (40, 50, 3)) + 80 * shade
-            Image.fromarray(pixels.astype(np.uint8)).save(photos / name / f"{number}.png")
+        write_images(photos / name, (draws.integers(0, 80, (40, 50, 3)) + 80 * shade for _ in range(6)))
     lw2g.start(photos, tmp_path / "model", backbone="micro", device="cpu")
     lw2g.unlearn(tmp_path / "model", "bee", out=tmp_path / "two")
     path = tmp_path / "two.onnx"

@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import lw2g
+from browsers import chromium
 
 ROOT = Path(__file__).resolve().parents[3]
 HOWTO = ROOT / "docs" / "howto"
@@ -112,14 +113,8 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def browser() -> Iterator[Any]:
     """Chromium without a window."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no chromium on the path (apt-get install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.mark.slow

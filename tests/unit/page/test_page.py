@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from browsers import chromium
 from lw2g.cli.main import main
 from lw2g.results.cells import Cell
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
@@ -371,15 +371,9 @@ def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium without a window."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no chromium on the path (apt-get install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture

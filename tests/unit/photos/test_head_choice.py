@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from PIL import Image
 
 import lw2g
 from lw2g.cli.main import main
@@ -23,6 +22,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.results.summaries import wilson
 from lw2g_photos import head_choice, starting, step_taking
 from lw2g_photos.training_gains import TrainingGain
+from written_images import write_images
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +44,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write(folder: Path, colour: tuple[int, int, int], count: int, draw: np.random.Generator) -> None:
-    folder.mkdir(parents=True)
-    for number in range(count):
-        pixels = np.clip(np.array(colour) + draw.normal(0, 40, (32, 32, 3)), 0, 255).astype(np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number}.png")
+    write_images(folder, (np.array(colour) + draw.normal(0, 40, (32, 32, 3)) for _ in range(count)))
 
 
 def _start(photos: Path, out: Path, **options: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import read_class_folders
 from lw2g_photos.step_checks import look_alikes
 from lw2g_testing.tiny import tiny_backbone
+from written_images import write_images
 
 SIZES = {"ant": 4, "bee": 27, "cow": 12, "dog": 60}
 """Images of each class; a fifth of them is set apart, none of four and ten of sixty."""
@@ -51,10 +52,7 @@ SHORT: dict[str, Any] = {
 def noise(folder: Path, count: int, seed: int, shade: int) -> None:
     """Write pictures that can hardly be told from those of another shade."""
     draw = np.random.default_rng(seed)
-    folder.mkdir(parents=True)
-    for place in range(count):
-        pixels = draw.integers(0, 200, (32, 32, 3)) + shade
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{place}.png")
+    write_images(folder, (draw.integers(0, 200, (32, 32, 3)) + shade for _ in range(count)))
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
+from browsers import chromium
 from lw2g.cli.main import main
 from lw2g.disk.lock import locked
 from lw2g.errors import DataError
@@ -489,14 +490,8 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
 @contextmanager
 def in_browser(*arguments: str, **options: Any) -> Iterator[Any]:
     """Yield a page of a real browser."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("no chromium on the path (apt-get install chromium)")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *arguments])
+    with chromium(*arguments) as browser:
         yield browser.new_page(**options)
-        browser.close()
 
 
 RIGHT_END = "(selector) => document.querySelector(selector).getBoundingClientRect().right"

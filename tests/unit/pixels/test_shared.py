@@ -19,6 +19,7 @@ from lw2g.errors import DataError
 from lw2g.pixels.shared import notes_on, require_unseen_images
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import load_catalogue
+from written_images import write_images
 
 SMALL: dict[str, Any] = {
     "baseline": "simple-cil",
@@ -47,10 +48,7 @@ def tree(root: Path, classes: int = 4) -> Path:
     """Write different images of some classes for both splits."""
     for number, split in enumerate(("train", "test")):
         for place in range(classes):
-            folder = root / split / f"c{place}"
-            folder.mkdir(parents=True)
-            for image, pixels in enumerate(noise(10 * place + number, 6)):
-                Image.fromarray(pixels).save(folder / f"{image}.png")
+            write_images(root / split / f"c{place}", noise(10 * place + number, 6))
     return root
 
 

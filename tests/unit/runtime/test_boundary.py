@@ -17,6 +17,7 @@ from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, P
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import (
     BenchmarkComponent,
+    NoOptions,
     PolicyComponent,
     RetrievalComponent,
     TrackerComponent,
@@ -41,11 +42,6 @@ QUICK = {
 }
 ACTS = {}
 """What the components below do when they are called; set by each test."""
-
-
-@attrs.frozen(kw_only=True)
-class NoOptions:
-    """No options."""
 
 
 class BadPolicy:

@@ -139,43 +139,51 @@ def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     assert "samples.json: does not match its checksum" in invoke(*words, "--out", tmp_path / "o").stderr
 
 
-def test_a_plugin_on_no_index_is_told_by_address_and_commit(
-    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
+ADDRESS = "https://example.org/me/method@" + "0a" * 20
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong", "said"),
+    [
+        (
+            "plugin",
+            ADDRESS,
+            (ADDRESS[:-1], ADDRESS.replace("https", "http"), "https://example.org/a b@" + "0" * 40),
+            "is not an address and a commit; write https://",
+        ),
+        (
+            "replaces",
+            "0a" * 32,
+            ("0a" * 31, "runs/first"),
+            "is not the checksum of a record; write the 64 digits",
+        ),
+    ],
+)
+def test_a_pack_tells_a_plugin_on_no_index_and_the_record_it_replaces(
+    honest: tuple[Path, Path, Path],
+    store: Path,
+    known: Catalogue,
+    tmp_path: Path,
+    key: str,
+    value: str,
+    wrong: tuple[str, ...],
+    said: str,
 ) -> None:
-    """The pack has it and the check shows it; anything else is refused in one line, here and in a store."""
-    address = "https://example.org/me/method@" + "0a" * 20
+    """By address and commit, and by checksum; else it is refused in one line, here and in a store."""
     shutil.rmtree(only(store))
-    submit(honest[0], known, store, TOLD | {"plugin": address})
+    submit(honest[0], known, store, TOLD | {key: value})
+    assert json.loads((only(store) / "submission.json").read_text())[key] == value
     (verdict,) = check_store(store, known)
     assert verdict.holds
-    assert verdict.text.endswith(f"; plugin {address}")
+    assert verdict.text.endswith(f"; plugin {value}") == (key == "plugin")
     words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
-    for wrong in (address[:-1], address.replace("https", "http"), "https://example.org/a b@" + "0" * 40):
-        refused = invoke(*words, "--out", tmp_path / "out", "--plugin", wrong)
+    for text in wrong:
+        refused = invoke(*words, "--out", tmp_path / "out", f"--{key}", text)
         assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
-        assert "is not an address and a commit; write https://" in refused.stderr
+        assert said in refused.stderr
     assert not (tmp_path / "out").exists()
-    forge(only(store), lambda forged: forged.submission.update(plugin="https://example.org/me"))
-    assert any("plugin" in text for text in failed(store, known))
-
-
-def test_a_replaced_record_is_told_by_its_checksum(
-    honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
-) -> None:
-    """The pack has it; a path or a part of it is refused in one line, here and in a store."""
-    seal = "0a" * 32
-    shutil.rmtree(only(store))
-    submit(honest[0], known, store, TOLD | {"replaces": seal})
-    assert json.loads((only(store) / "submission.json").read_text())["replaces"] == seal
-    assert not failed(store, known)
-    words = ["submit", honest[0], "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1]
-    for wrong in (seal[:-1], "runs/first"):
-        refused = invoke(*words, "--out", tmp_path / "out", "--replaces", wrong)
-        assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
-        assert "is not the checksum of a record; write the 64 digits" in refused.stderr
-    assert not (tmp_path / "out").exists()
-    forge(only(store), lambda forged: forged.submission.update(replaces="runs/first"))
-    assert any("replaces" in text for text in failed(store, known))
+    forge(only(store), lambda forged: forged.submission.update({key: wrong[-1]}))
+    assert any(key in text for text in failed(store, known))
 
 
 def test_addresses_are_those_of_public_places(honest: tuple[Path, Path, Path], tmp_path: Path) -> None:
