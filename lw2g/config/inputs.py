@@ -65,7 +65,8 @@ def idle_constraints(catalogue: Catalogue, config: ExperimentConfig) -> str:
     idle = [repr(constraint.name) for constraint in chosen if _reaches_nothing(constraint, baseline)]
     if not idle:
         return ""
-    return f"constraints: no step of baseline {baseline.name!r} is constrained by {', '.join(idle)}; leave it out"
+    named = ", ".join(idle)
+    return f"constraints: no step of baseline {baseline.name!r} is constrained by {named}; leave it out"
 
 
 def _reaches_nothing(constraint: ConstraintComponent, baseline: BaselineComponent) -> bool:

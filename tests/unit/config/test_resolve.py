@@ -349,7 +349,9 @@ def test_a_constraint_that_reaches_no_step_is_refused(baseline, constraint, idle
             resolve(installed, baseline=baseline, constraints=[constraint])
 
 
-@pytest.mark.parametrize("entry", [e for e in load_catalogue().components() if e.component.kind == "baseline"])
+@pytest.mark.parametrize(
+    "entry", [entry for entry in load_catalogue().components() if entry.component.kind == "baseline"]
+)
 def test_records_say_whether_there_are_sites(entry):
     """A method without sites has the one of the contract, which returns none."""
     cls = entry.component.build.load()
