@@ -265,22 +265,27 @@ def as_word(path: object) -> str:
     return shlex.quote(str(path))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
     """Return ``" (did you mean 'x'?)"`` for a known name that is close or begins so, or an empty string.
+
+    Args:
+        name: What was written.
+        known: The names that there are.
+        near: How alike a close one must be, from 0 to 1.
 
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
     (" (did you mean 'hide-prompt'?)", '')
     """
-    match = _closest(name, known)
+    match = _closest(name, known, near)
     if match is None:
         return ""
     return f" (did you mean {match!r}?)"
 
 
-def _closest(name: str, known: Iterable[str]) -> str | None:
+def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
     """Return the name that is most alike, else the first that begins with what was written."""
     names = list(known)
-    alike = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
+    alike = difflib.get_close_matches(name, names, n=1, cutoff=near)
     if alike:
         return alike[0]
     if len(name) >= _SHORTEST:

@@ -47,7 +47,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def _gains(known: Streams, names: Sequence[str], floor: str) -> str:
-    """Return the least and the greatest of what the frozen answer has more than a head, with their streams."""
+    """Return the least and the greatest of what the frozen answer has more than a head, with streams."""
     gains = {name: between(known[name], "auto", floor).mean for name in names}
     low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     return f"{gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high})"
@@ -97,9 +97,9 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     }
     yield (
         "- For the distance speaks, in order 0 and exploratory: [with each quarter of the classes unknown in "
-        f"turn](frozen_tables.md#how-sure-it-is) the distance on the last layer refuses more than the probability "
-        f"of `lda` on {more['lda']} of {len(own)} streams, the distance on 12 layers more than the probability "
-        f"of `ridge` on {more['lda-12']}."
+        f"turn](frozen_tables.md#how-sure-it-is) the distance on the last layer refuses more than the "
+        f"probability of `lda` on {more['lda']} of {len(own)} streams, the distance on 12 layers more than "
+        f"the probability of `ridge` on {more['lda-12']}."
     )
 
 

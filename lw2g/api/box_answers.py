@@ -34,7 +34,7 @@ class _Answers:
 
     Attributes:
         by_row: Class and probability by the number of the box; boxes without an answer are missing.
-        classes: Names of all classes, by number.
+        classes: Names of the classes that the model knows; they are numbered in this order.
     """
 
     by_row: Mapping[int, tuple[str, float]]
@@ -111,7 +111,7 @@ def write_answers(
     Args:
         crops: The crops.
         entries: What a model says of each, as its ``predict`` returns it.
-        classes: Names of its classes, by number.
+        classes: Names of the classes that it knows.
         out: The new file or folder.
 
     Raises:
@@ -192,7 +192,7 @@ def _as_voc(file: BoxFile, answers: _Answers) -> Iterator[tuple[str, str]]:
 
 
 def _as_yolo(file: BoxFile, answers: _Answers) -> Iterator[tuple[str, str]]:
-    """Yield each file of labels with the model's numbers and a probability, and its names."""
+    """Yield each file of labels with numbers of classes and a probability, and their names."""
     number_of = {name: number for number, name in enumerate(answers.classes)}
     row = 0
     for path, count in file.files:

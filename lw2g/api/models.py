@@ -172,7 +172,7 @@ def predict(
     crops.require_images(takes_vectors=model.backbone.takes_vectors)
     entries = model.predict(crops.crops, top_k, reject, partial=True)
     if out is not None:
-        write_answers(crops, entries, model.classes, Path(out))
+        write_answers(crops, entries, model.known, Path(out))
     return model, entries
 
 

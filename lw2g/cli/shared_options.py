@@ -85,6 +85,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         UsageError: Two of ``--recommended``, ``--trained`` and ``--baseline`` name a baseline.
+        ConfigError: An option stands alone and behind ``--set``.
     """
     options: dict[str, Any] = {}
     word = word_of_method(values)
@@ -92,8 +93,14 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
         if values.get("baseline") is not None:
             raise click.UsageError(f"--{word} names the baseline; leave --baseline out")
         options = with_short(options, METHODS[word])
+    settings = values.get("settings") or {}
+    for name, dotted in {**SHORT, "seeds": SHORT["seed"]}.items():
+        if dotted in settings and values.get(name) is not None:
+            raise ConfigError(
+                f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out"
+            )
     # what is typed overrides what such a word stands for
-    options |= values.get("settings") or {}
+    options |= settings
     alone = {name: values.get(name) for name in (*SHORT, "trackers")}
     # none given leaves the policy its own
     alone["constraints"] = values.get("constraints") or None

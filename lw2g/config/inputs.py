@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lw2g.config.settings import ExperimentConfig
-from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent
+from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, ConstraintComponent
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["idle_constraints", "input_problems"]
@@ -56,10 +56,24 @@ def idle_constraints(catalogue: Catalogue, config: ExperimentConfig) -> str:
         config: Names them.
     """
     baseline = catalogue.get("baseline", config.baseline.name)
-    # what reads un-prompted features alone trains no parameter inside the backbone
-    if not config.constraints or not _does_without_images(baseline, config.baseline.config):
+    if not config.constraints:
         return ""
-    return f"constraints: baseline {_described(baseline)} trains nothing to constrain; leave it out"
+    # what reads un-prompted features alone trains no parameter inside the backbone
+    if _does_without_images(baseline, config.baseline.config):
+        return f"constraints: baseline {_described(baseline)} trains nothing to constrain; leave it out"
+    chosen = [catalogue.get("constraint", constraint.name) for constraint in config.constraints]
+    idle = [repr(constraint.name) for constraint in chosen if _reaches_nothing(constraint, baseline)]
+    if not idle:
+        return ""
+    named = ", ".join(idle)
+    return f"constraints: no step of baseline {baseline.name!r} is constrained by {named}; leave it out"
+
+
+def _reaches_nothing(constraint: ConstraintComponent, baseline: BaselineComponent) -> bool:
+    """Whether a constraint lacks what it acts on: sites, or tasks after the first."""
+    if constraint.needs_sites and not baseline.has_sites:
+        return True
+    return constraint.needs_old_tasks and (baseline.joint or baseline.trains_once)
 
 
 def _does_without_images(baseline: BaselineComponent, options: Any) -> bool:

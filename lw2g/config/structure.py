@@ -15,7 +15,7 @@ import attrs
 import cattrs
 
 from lw2g.errors import error_text, nearest, shown
-from lw2g.ground.spelling import expanded
+from lw2g.ground.spelling import device_name, expanded
 
 __all__ = [
     "NONE",
@@ -352,6 +352,7 @@ def _float(value: Any, kind: Any) -> float:
 
 
 def _str(value: Any, kind: Any) -> str:
+    value = device_name(value)
     if not isinstance(value, str):
         raise _expected(kind, value)
     return _writable(value)

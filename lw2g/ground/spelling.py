@@ -17,6 +17,7 @@ __all__ = [
     "composed",
     "composed_list",
     "composed_names",
+    "device_name",
     "expanded",
     "expands_paths",
     "is_name",
@@ -74,6 +75,12 @@ def is_name(text: str) -> bool:
     return text.isprintable() or not any(unicodedata.category(letter) in _NOT_IN_NAMES for letter in text)
 
 
+def device_name(given: Any) -> Any:
+    """Return the name of a ``torch.device``, and anything else as it is."""
+    kind = type(given)  # torch is not imported to ask it
+    return str(given) if (kind.__module__, kind.__name__) == ("torch", "device") else given
+
+
 def expanded(path: str | os.PathLike[str]) -> Path:
     """Return a path with the home folder in place of ``~``; without such a home it stays as it is.
 
@@ -88,7 +95,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
-    else is refused (:class:`ConfigError`).
+    else is refused (:class:`ConfigError`); a ``torch.device`` is a text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -117,7 +124,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             _require_paths(name, signature.parameters[name], given, options)
         for one in plain:
             if one.name in bound.arguments:
-                _require_plain(one, bound.arguments[one.name])
+                given = bound.arguments[one.name] = device_name(bound.arguments[one.name])
+                _require_plain(one, given)
         for name in names:
             if name in bound.arguments:
                 bound.arguments[name] = _expanded_in(bound.arguments[name])

@@ -233,6 +233,8 @@ class BaselineComponent(Component):
         without_images: Option values under which the method reads un-prompted features alone
             (:attr:`lw2g.interfaces.batch.Batch.query`), so that it runs on stored features too, such as
             ``{"adapt": "none"}``; empty where it always does, None where it needs images.
+        has_sites: Whether it declares sites, at which constraints restrict how parameters move.
+        trains_once: Whether it trains in the first task alone, as a ``joint`` one does, too.
     """
 
     kind: ClassVar[Kind] = "baseline"
@@ -247,6 +249,8 @@ class BaselineComponent(Component):
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
     tuned: Presets = attrs.field(factory=dict)
     without_images: Mapping[str, Any] | None = None
+    has_sites: bool = True
+    trains_once: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -361,7 +365,12 @@ class EvidenceComponent(Component):
 
 @attrs.frozen(kw_only=True)
 class ConstraintComponent(Component):
-    """A constraint: it changes gradients or updates so that old tasks are preserved."""
+    """A constraint: it changes gradients or updates so that old tasks are preserved.
+
+    Attributes:
+        needs_sites: Whether it acts at sites alone.
+        needs_old_tasks: Whether it acts from the second task on.
+    """
 
     kind: ClassVar[Kind] = "constraint"
     hook: ClassVar[str] = "lw2g_constraints"
@@ -370,6 +379,8 @@ class ConstraintComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.constraint:Constraint")
 
     build: Callable[[Any, BuildContext], Constraint]
+    needs_sites: bool = False
+    needs_old_tasks: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -277,9 +277,9 @@ class Catalogue:
         if kind == "baseline" and ("head", name) in self.entries:
             typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={name}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
-        if kind == "component":  # whoever looks for one may have meant a kind
-            known += KINDS
         meant = nearest(name, known)
+        if kind == "component":  # a kind may be meant, and among names of all kinds many are a bit alike
+            meant = nearest(name, [*known, *KINDS], near=0.8)
         if not meant:
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"
         return UnknownComponentError(f"no {kind} is called {name!r}{meant}", remedy)

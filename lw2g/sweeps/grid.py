@@ -445,11 +445,12 @@ def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()
         ConfigError: A key is not one of a configuration.
     """
     settings: Settings = {}
+    for key, value in leaves(table):
+        if isinstance(value, list) and key in (*SHORT, *SHORT.values()):
+            raise ConfigError(f"{where}.{key}: got a list", f"to multiply: axes = {{{key} = [...]}}")
     for key, value in table.items():
         if key == GOAL:
             raise ConfigError(f"{where}: {NO_GOAL_IN_FILES}")
-        if key in SHORT and isinstance(value, list):
-            raise ConfigError(f"{where}.{key}: got a list", f"to multiply: axes = {{{key} = [...]}}")
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
             hint = nearest(key, (*SECTIONS, *SHORT, *others))
             raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)

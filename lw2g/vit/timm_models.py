@@ -106,7 +106,7 @@ def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:
         # windows, strides and pyramids have sides that they cannot be cut from
         raise ConfigError(
             f"backbone {timm_name!r} cannot take images of {image_size} pixels ({first_line(error)})",
-            "set another backbone.image_size",
+            "give another image size",
         ) from error
     return {"img_size": image_size}
 
@@ -150,12 +150,12 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
         raise ConfigError(
             f"backbone {name!r} cannot take images of {side} pixels: a side is a multiple of {patch}",
             # the multiple below, or one patch
-            f"set backbone.image_size, for example to {max(patch, side // patch * patch)}",
+            f"give another image size, such as {max(patch, side // patch * patch)}",
         )
     # bytes: four for each float32, and what one image takes on its way
     needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
     require_memory(
-        needed, f"backbone {name!r} for images of {side} pixels", "set a smaller backbone.image_size"
+        needed, f"backbone {name!r} for images of {side} pixels", "give a smaller image size"
     )
     if not has_blocks(plan):
         _require_vector(name, plan, side)
@@ -170,7 +170,7 @@ def _require_vector(name: str, plan: nn.Module, side: int) -> None:
     except Exception as error:  # whatever a network's own code stumbles over
         raise ConfigError(
             f"backbone {name!r} cannot take images of {side} pixels ({first_line(error)})",
-            "set another backbone.image_size",
+            "give another image size",
         ) from error
     shape = getattr(feature, "shape", None)  # of several tensors in a list there is none
     if shape is None or tuple(shape) != (1, model.head_hidden_size):

@@ -78,6 +78,7 @@ SEMA = BaselineComponent(
     citation="Wang et al., Self-Expansion of Pre-trained Models with Mixture of Adapters for Continual "
     "Learning, CVPR 2025",
     build=lazy("lw2g_adapters.sema:Sema"),
+    has_sites=False,
     growth="fixed",
     presets=_PRESETS.official("sema"),
     tuned=_PRESETS.tuned("sema"),

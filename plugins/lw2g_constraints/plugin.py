@@ -32,6 +32,8 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="a reused set moves only outside the space of its old tasks",
             citation=_LW2G,
             build=lazy("lw2g_constraints.orthogonal:Orthogonal"),
+            needs_sites=True,
+            needs_old_tasks=True,
             deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
@@ -40,6 +42,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="every task gives up part of its motion inside the pre-trained space",
             citation=_LW2G,
             build=lazy("lw2g_constraints.cpk:PretrainedKnowledge"),
+            needs_sites=True,
             deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
@@ -48,6 +51,8 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             summary="every set moves only outside the space of all old tasks",
             citation=_PGP,
             build=lazy("lw2g_constraints.pgp:PromptGradientProjection"),
+            needs_sites=True,
+            needs_old_tasks=True,
             deviations=(PLAIN_IMAGES,),
         ),
         ConstraintComponent(
@@ -55,6 +60,7 @@ def lw2g_constraints() -> list[ConstraintComponent]:
             config=options.FreezeConfig,
             summary="a reused set stays as it is: only heads, keys and shared parameters learn",
             build=lazy("lw2g_constraints.freeze:Freeze"),
+            needs_old_tasks=True,
         ),
         ConstraintComponent(
             name="lgcl",

@@ -153,6 +153,7 @@ EWC = BaselineComponent(
     summary="one LoRA a task on merged weights, by an own-class loss, kept off entries that old losses feel",
     citation="Zheng et al., Revisiting Weight Regularization for Low-Rank Continual Learning, ICLR 2026",
     build=lazy("lw2g_lora.ewc:Ewc"),
+    has_sites=False,
     growth="fixed",
     presets=_PRESETS.official("ewc"),
     tuned=_PRESETS.tuned("ewc"),

@@ -32,6 +32,8 @@ APER_VPT_DEEP = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("aper-vpt-deep"),
     tuned=_PRESETS.tuned("aper-vpt-deep"),
+    has_sites=False,
+    trains_once=True,
 )
 
 APER_ADAPTER = BaselineComponent(
@@ -43,6 +45,8 @@ APER_ADAPTER = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("aper-adapter"),
     tuned=_PRESETS.tuned("aper-adapter"),
+    has_sites=False,
+    trains_once=True,
 )
 
 _SOLVED_EXACTLY = Deviation(
@@ -61,6 +65,8 @@ RANPAC = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("ranpac"),
     tuned=_PRESETS.tuned("ranpac"),
+    has_sites=False,
+    trains_once=True,
     without_images={"adapt": "none"},
     deviations=(_SOLVED_EXACTLY,),
 )
@@ -147,6 +153,7 @@ VPT_NSP2 = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("vpt-nsp2"),
     tuned=_PRESETS.tuned("vpt-nsp2"),
+    has_sites=False,
 )
 
 

@@ -149,7 +149,9 @@ def resolved(subject: Subject) -> Resolved:
 
 
 def _trains(baseline: BaselineComponent, overrides: Mapping[str, Any]) -> bool:
-    """Whether a method trains anything: one that reads features alone has nothing to constrain."""
+    """Whether a method trains anything at sites after the first task: else there is nothing to constrain."""
+    if not baseline.has_sites or baseline.trains_once or baseline.joint:
+        return False
     if baseline.without_images is None:
         return True
     return any(overrides.get(f"baseline.{name}") != value for name, value in baseline.without_images.items())

@@ -79,7 +79,7 @@ OPTIONS = [
     ("benchmark.order_seed=4294967296", "benchmark.order_seed: must be <= 4294967295: 4294967296"),
     ("run.seed=-1", "run.seed: must be >= 0: -1"),
     ("backbone.image_size=4", "cannot take images of 4 pixels: a side is a multiple of 8"),
-    ("backbone.image_size=33", "for example to 32"),
+    ("backbone.image_size=33", "such as 32"),
     ("backbone.image_size=100000", "for images of 100000 pixels cannot fit"),
     ("run.evaluation_batch=1000000000", "run.evaluation_batch: 1000000000 images cannot fit"),
     ("baseline.shared_length=1000000000000", "tried to allocate 1024000000000000 bytes"),

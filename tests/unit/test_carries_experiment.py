@@ -161,7 +161,10 @@ def test_verdicts_follow_the_letter(script):
     doubtful = [held[0], *fallen[1:]]
     assert verdicts.margin(plan["iv"], {"tiny": doubtful})[0] == "refuted on tiny; within its interval"
     mixed = [*held, a_cell(script, order=3, hits={("gate", True): (0,), ("raw", False): (0, 1)})]
-    assert verdicts.margin(plan["iv"], {"tiny": mixed})[0] == "undecided: met by the mean on each, surely on none"
+    assert (
+        verdicts.margin(plan["iv"], {"tiny": mixed})[0]
+        == "undecided: met by the mean on each, surely on none"
+    )
     told = "\n".join(verdicts.judged({**plan, "i": plan["iv"], "i-exploratory": plan["iv"]}, held))
     assert "open (orders so far: pacs-art-sketch 0, cifar-second 0, tiny 0); on what there is: holds" in told
 

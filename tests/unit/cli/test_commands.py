@@ -239,6 +239,15 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         (["--seeds", "1,1"], "expected different seeds but got (1, 1)"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
         (["--baselin", "x"], "--baseline"),
+        (
+            ["--seed", "1", "--set", "run.seed=2"],
+            "run.seed is given twice: as --seed and as --set run.seed; leave one out",
+        ),
+        (
+            ["--seeds", "1", "--set", "run.seed=2"],
+            "run.seed is given twice: as --seeds and as --set run.seed",
+        ),
+        (["--policy", "one", "--set", "policy.name=min"], "policy.name is given twice: as --policy and as"),
     ],
 )
 def test_usage_errors_say_what_was_expected(fake_catalogue, arguments, message):

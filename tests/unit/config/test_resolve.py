@@ -27,6 +27,7 @@ from lw2g.config.resolve import load_resolved, resolve
 from lw2g.config.settings import RUN_OPTIONS, GrowthConfig, RunConfig
 from lw2g.config.toml import dump_resolved, flat, parse_value, read_toml, to_mapping, to_toml
 from lw2g.errors import ConfigError
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import NoOptions
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.sweeps.grid import Cell, read_grid, settings_of
@@ -323,7 +324,39 @@ def test_constraints_of_a_method_that_trains_nothing_are_refused_where_they_are_
     without = {"baseline.adapt": "none"}
     with pytest.raises(ConfigError, match=words.format("'ranpac' with baseline.adapt=none")):
         resolve(installed, baseline="ranpac", constraints=["pgp"], overrides=without)
-    assert not resolve(installed, baseline="ranpac", constraints=["cpk"]).notes
+    assert not resolve(installed, baseline="ssiat", constraints=["cpk"]).notes
+
+
+@pytest.mark.parametrize(
+    ("baseline", "constraint", "idle"),
+    [
+        ("ranpac", "cpk", True),  # no sites
+        ("vpt-nsp2", "orthogonal", True),
+        ("aper-adapter", "freeze", True),  # no task after the first
+        ("joint", "pgp", True),
+        ("joint", "cpk", False),  # it acts in the first task, too
+        ("vpt-nsp2", "freeze", False),
+    ],
+)
+def test_a_constraint_that_reaches_no_step_is_refused(baseline, constraint, idle):
+    """By what the records of both declare; in a file it is told."""
+    installed = load_catalogue()
+    words = f"no step of baseline '{baseline}' is constrained by '{constraint}'; leave it out"
+    notes = " ".join(resolve(installed, file={"baseline": baseline, "constraints": [constraint]}).notes)
+    assert (words in notes) == idle
+    if idle:
+        with pytest.raises(ConfigError, match=words):
+            resolve(installed, baseline=baseline, constraints=[constraint])
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in load_catalogue().components() if entry.component.kind == "baseline"]
+)
+def test_records_say_whether_there_are_sites(entry):
+    """A method without sites has the one of the contract, which returns none."""
+    cls = entry.component.build.load()
+    declares = any(getattr(cls, name) is not getattr(Baseline, name) for name in ("sites", "shared_sites"))
+    assert entry.component.has_sites == declares or entry.component.without_images == {}
 
 
 def test_a_faulty_preset_is_told_as_such():

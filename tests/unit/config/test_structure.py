@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import attrs
 import pytest
+import torch
 from attrs.validators import ge, le
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,7 @@ class Options:
         ({}, Options()),
         ({"rate": 1}, Options(rate=1.0)),
         ({"maybe": 4}, Options(maybe=4)),
+        ({"word": torch.device("cuda:1")}, Options(word="cuda:1")),
         ({"clip": "none"}, Options(clip=None)),
         ({"either": "none"}, Options(either="none")),
         ({"either": 3}, Options(either=3)),

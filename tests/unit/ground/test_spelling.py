@@ -226,6 +226,7 @@ def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
     taken = function(np.int64(2), np.float32(0.5), "b", np.bool_(False))  # type: ignore[arg-type]
     assert taken == (2, 0.5, "b", False)
     assert function(rate=3) == (1, 3, "a", True)
+    assert function(name=torch.device("cuda", 1)) == (1, None, "cuda:1", True)  # type: ignore[arg-type]
     wrong: tuple[tuple[dict[str, Any], str], ...] = (
         ({"count": "3"}, "count: expected a whole number but got '3'; give a whole number, as in count=1$"),
         ({"count": 2.5}, "count: expected a whole number but got 2.5"),

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+import yaml
 from click.testing import CliRunner, Result
 from PIL import Image
 
@@ -97,6 +98,23 @@ def test_answers_come_in_the_format_of_the_boxes(place: Path, tmp_path: Path, fo
     assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["accuracy"] == 100.0
     assert json.loads(again.stdout)["images"] == 30
+
+
+@pytest.mark.parametrize("form", ["coco", "yolo"])
+def test_a_forgotten_class_is_no_category(place: Path, tmp_path: Path, form: str) -> None:
+    """The classes of a written file are those that the model knows, numbered without a gap."""
+    less = tmp_path / "less"
+    lw2g.unlearn(place / "more", NAMES[0], out=less, device="cpu")
+    boxes = given(form, place)
+    out = tmp_path / f"answers{boxes.suffix}"
+    written = called("predict", less, place / "images", "--boxes", boxes, "--out", out)
+    assert written.exit_code == 0, written.output
+    if form == "coco":
+        listed = {entry["id"] - 1: entry["name"] for entry in json.loads(out.read_text())["categories"]}
+    else:
+        listed = yaml.safe_load((out / "data.yaml").read_text())["names"]
+    assert listed == dict(enumerate(NAMES[1:]))
+    assert {name for _, (name, _) in _read(form, out, place / "images")} <= set(NAMES[1:])
 
 
 def _read(form: str, out: Path, images: Path) -> list[tuple[str, tuple[str, float]]]:

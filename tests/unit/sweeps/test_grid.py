@@ -207,6 +207,8 @@ def test_labels_say_more_where_they_must(tmp_path, caplog):
         ("[[rows]]\nconstraints = 3", "rows 1.constraints: expected names of constraints but got 3"),
         ("[axes]\ntasks = [3]", "axes.tasks: tasks is no setting: lw2g run --tasks N"),
         ("[[rows]]\npolicy = ['one']", r"rows 1.policy: got a list; to multiply: axes = {policy = \[...\]}"),
+        ("[[rows]]\nrun.seed = [0, 1]", r"rows 1.run.seed: got a list; to multiply: axes = {run.seed = \["),
+        ("[base]\n'run.seed' = [0]", r"base.run.seed: got a list; to multiply: axes = {run.seed = \["),
         ("[[rows]]\nlable = 'x'", r"rows 1: no such section 'lable' \(did you mean 'label'\?\)"),
         ("base = 3", "base: expected a table but got 3"),
         ("[report]\ncolunms = 'faa'", r"report: no such key 'colunms' \(did you mean 'columns'\?\); "),

@@ -240,6 +240,7 @@ def test_problems_with_plugins_are_mentioned() -> None:
             ["grow"],
             "no component is called 'grow' (did you mean 'grows'?); `lw2g plugins` says what there is",
         ),
+        (["lose"], "no component is called 'lose'; `lw2g plugins` says what there is"),
         (["grows", "--kind", "tracker"], "no tracker is called 'grows'; `lw2g plugins tracker` lists all"),
         (["needy", "--set", "margn=2"], "policy 'needy': margn: no such option (did you mean 'margin'?)"),
         (["needy", "--set", "margin=-1"], "policy 'needy': margin: must be >= 0.0"),
