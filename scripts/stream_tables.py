@@ -38,7 +38,7 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 ANSWER = "simple-cil_auto"
-"""The frozen answer, whose packs were made by slower code, or shared their forwards."""
+"""The frozen answer. Its packs were made by slower code, or on a machine with too much else to do."""
 LABELS = {
     FLOOR: "`lda` (the floor)",
     "simple-cil_cosine": "class means (`simple-cil`) (floor)",

@@ -49,7 +49,7 @@ How many points each method ends above or below the floor, `lda` on frozen featu
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*Points above the floor. At the right, forwards for each training image.*
+*At the right, forwards for each training image.*
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -61,7 +61,8 @@ CAUTION = {
 Choices were made on other streams, but these are not quite free of them ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
 every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
-`cifar-whole` and a part of `turns`.""",
+`cifar-whole` and a part of `turns`. On `turns` and `cifar-second` the frozen answer was not run task by task:
+[what `start` has there](frozen.md#how-good-it-is).""",
     "development": "Choices were made on these streams. n: orders, where a row has fewer.",
 }
 SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
@@ -76,7 +77,7 @@ LEGEND = """
   and has none.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Seconds: of the quickest order on one CPU core of a busy machine, tests included; *shared*: several heads
-  read the same features; *GPU*: no order ran on a CPU; a dash: the code of today was not timed alone ([what
+  read the same features; *GPU*: no order ran on a CPU; a dash: by older code, or beside too much else ([what
   `start` takes](start.md)).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
