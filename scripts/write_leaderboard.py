@@ -135,8 +135,6 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     The first table has all columns; of the others the floor and the differences from it are shown.
     """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
-        if size != IN_FULL[0] and role != IN_FULL[1]:
-            continue  # ``--packs`` names these
         caution = CAUTION[role] if size == IN_FULL[0] else SMALL
         yield OF_STREAMS.format(size=size, role=role, caution=caution)
         name = f"{size}-{role}"
@@ -184,9 +182,13 @@ def _side(apart: Difference | None) -> int:
 
 
 def tables_of_streams(runs: Sequence[StreamRun]) -> dict[tuple[int, str], list[Line]]:
-    """Return the lines of the tables of streams by size and role, in the order of the page."""
+    """Return the lines of the tables of streams by size and role, in the order of the page.
+
+    Development streams at another size than the first have none.
+    """
     sizes = sorted({run.size for run in runs}, reverse=True)
-    every = {(size, role): lines_of(runs, role, size) for size in sizes for role in CAUTION}
+    wanted = [(size, role) for size in sizes for role in CAUTION if IN_FULL[0] == size or role == IN_FULL[1]]
+    every = {(size, role): lines_of(runs, role, size) for size, role in wanted}
     return {which: lines for which, lines in every.items() if lines}
 
 
