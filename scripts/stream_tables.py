@@ -37,6 +37,8 @@ OF_A_STREAM = re.compile(
 )
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
+ANSWER = "simple-cil_auto"
+"""The frozen answer. Its packs were made by slower code, or on a machine with too much else to do."""
 LABELS = {
     FLOOR: "`lda` (the floor)",
     "simple-cil_cosine": "class means (`simple-cil`) (floor)",
@@ -44,7 +46,7 @@ LABELS = {
     "simple-cil_ridge": "`ridge` (floor)",
     "simple-cil_klda": "`klda` (floor)",
     "ranpac": "`ranpac adapt=none` (floor)",
-    "simple-cil_auto": "`--recommended`: the frozen answer",
+    ANSWER: "`--recommended`: the frozen answer",
     "ranpac_always": "`ranpac`, adapters",
     "ranpac_always_running": "`ranpac`, adapters, `penalty=running`",
     "slca-plus-plus_always_lda_gated_expert": "training on every task",
@@ -392,8 +394,10 @@ def seconds(line: Line) -> str:
     if line.method in FROZEN and line.method != FLOOR:
         return "shared"
     every = [run.seconds for run in line.runs if run.seconds is not None]
+    if not every:
+        return "GPU"
     # orders ran beside other programs, which only add
-    return f"{min(every):,.0f}" if every else "GPU"
+    return f"{min(every):,.0f}" if line.method != ANSWER else "-"
 
 
 def _forwards_shown(line: Line) -> str:
@@ -474,7 +478,7 @@ def _from_the_floor(line: Line, most: int) -> str:
     apart = line.less_the_floor
     if apart is None:
         return f"{line.faa:.1f}"
-    return with_interval(apart) + ("" if apart.n == most else f" ({counted(apart.n, 'order')})")
+    return with_interval(apart) + ("" if apart.n == most else f", n={apart.n}")
 
 
 def _rank(method: str) -> tuple[int, str]:

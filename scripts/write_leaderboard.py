@@ -17,6 +17,7 @@ import attrs
 from sentences import sentence
 from stream_plot import picture
 from stream_tables import (
+    ANSWER,
     FLOOR,
     LABELS,
     OF_A_STREAM,
@@ -27,7 +28,6 @@ from stream_tables import (
     matrix,
     protocol_of,
     runs_of,
-    seconds,
     shared,
     side_of_zero,
 )
@@ -44,13 +44,12 @@ STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
 HEAD = """\
 # Leaderboard
 
-How many points each method ends above or below the floor, `lda` on frozen features,
-on streams of real images. ViT-Tiny, five epochs, presets; `experiments/streams.toml` says what each stream
-is.
+How many points each method ends above or below the floor, `lda` on frozen features, on streams of real images
+(`experiments/streams.toml`). ViT-Tiny, five epochs, presets.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*Points above the floor. At the right, forwards for each training image.*
+*At the right, forwards for each training image.*
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -62,9 +61,9 @@ CAUTION = {
 Choices were made on other streams, but these are not quite free of them ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
 every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
-`cifar-whole` and a part of `turns`. On the first four streams the frozen answer was not run task by task:
+`cifar-whole` and a part of `turns`. On `turns` and `cifar-second` the frozen answer was not run task by task:
 [what `start` has there](frozen.md#how-good-it-is).""",
-    "development": "Choices were made on these streams.",
+    "development": "Choices were made on these streams. n: orders, where a row has fewer.",
 }
 SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
 """What is said of report streams at another size, below the table at the first."""
@@ -72,33 +71,30 @@ LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
-  ([paired bootstrap](howto/store.md#pairing-images)). Rows stand by it: FAA of rows with
-  other orders do not compare. None is corrected for the number of
-  rows. Of two or three orders it knows little of further ones: of {legend/rows/few} such rows that exclude
-  zero, {legend/rows/other} would not by a t interval over the orders alone; {legend/rows/flat} ends
-  alike in each order and has none.
+  ([paired bootstrap](howto/store.md#pairing-images)), uncorrected. Rows stand by it, for FAA of other orders
+  do not compare. Two or three orders say little of further ones: of {legend/rows/few} such rows that exclude
+  zero, {legend/rows/other} would not by a t interval over orders alone; {legend/rows/flat} ends alike in each
+  and has none.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Seconds: of the quickest order on one CPU core of a busy machine, tests included; *shared*: several heads
-  read the same features; *GPU*: no order ran on a CPU. Heads on 12 layers were timed before images
-  fewer than their features were solved in the span of these images: on `waste-second`, order 0,
-  `--recommended` now takes {seconds/recommended/total} in place of {legend/rows/before}, with the same
-  accuracies.
+  read the same features; *GPU*: no order ran on a CPU; a dash: by older code, or beside too much else ([what
+  `start` takes](start.md)).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units.
-- Runs stand here, by FAA; [the frozen answer's tables](frozen_tables.md) count all test images alike, on
-  stored features: the same answers of `--recommended` and `lda` are up to {legend/rows/apart} points apart
-  by that.
+- [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
+  are runs, which choose after each task. Means over tasks in place of images make up to
+  {legend/rows/apart} points.
 """
 SEEN = "### What choices have seen\n"
 GROUND = """\
 Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack
 behind each number, and `lw2g verify PACK` computes it again ([what badges do not
-say](howto/store.md#badges)). The pack of a head that sees no order has all classes in one task, and the
-share of all images that are right: `--packs` prints that beside FAA.
+say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs` prints
+their share of right images beside FAA.
 """
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
@@ -139,7 +135,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     The first table has all columns; of the others the floor and the differences from it are shown.
     """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
-        caution = CAUTION[role] if size == IN_FULL[0] or role != IN_FULL[1] else SMALL
+        caution = CAUTION[role] if size == IN_FULL[0] else SMALL
         yield OF_STREAMS.format(size=size, role=role, caution=caution)
         name = f"{size}-{role}"
         if (size, role) == IN_FULL:
@@ -168,12 +164,10 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
     apart = max(
         abs(run.faa - 100 * float(run.answers.right.mean()))
         for line in lines
-        if line.method in (FLOOR, "simple-cil_auto")
+        if line.method in (FLOOR, ANSWER)
         for run in line.runs
     )
-    (timed,) = [line for line in lines if (line.method, line.stream) == ("simple-cil_auto", "waste-second")]
     told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}"}
-    told["before"] = seconds(timed)
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
 
 
@@ -188,9 +182,13 @@ def _side(apart: Difference | None) -> int:
 
 
 def tables_of_streams(runs: Sequence[StreamRun]) -> dict[tuple[int, str], list[Line]]:
-    """Return the lines of the tables of streams by size and role, in the order of the page."""
+    """Return the lines of the tables of streams by size and role, in the order of the page.
+
+    Development streams at another size than the first have none.
+    """
     sizes = sorted({run.size for run in runs}, reverse=True)
-    every = {(size, role): lines_of(runs, role, size) for size in sizes for role in CAUTION}
+    wanted = [(size, role) for size in sizes for role in CAUTION if IN_FULL[0] == size or role == IN_FULL[1]]
+    every = {(size, role): lines_of(runs, role, size) for size, role in wanted}
     return {which: lines for which, lines in every.items() if lines}
 
 

@@ -116,14 +116,22 @@ def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
 def _as_runs(known: Streams, runs: Trained, role: str) -> str:
     """Return where `--recommended`, which chooses after each task, ended on the streams that have its run.
 
-    Without it such a stream has the number of `start`, which chooses with all classes there.
+    Beside it stands `start`, which chooses with all classes there, on the same orders; streams on which both
+    end alike come last.
     """
-    ended = []
+    apart, alike = [], []
     for name in names_of(role):
         if own := runs.get((name, "frozen-answer")):
-            right = 100 * np.mean([run.hits(known[name].cell(order)).mean() for order, run in own.items()])
-            ended.append(f"{right:.1f} on `{name}` (`start` {known[name].accuracy('auto'):.1f})")
-    return ", ".join(ended)
+            cells = {order: known[name].cell(order) for order in own}
+            right = f"{100 * np.mean([run.hits(cells[order]).mean() for order, run in own.items()]):.1f}"
+            start = f"{100 * np.mean([cell.hits('auto').mean() for cell in cells.values()]):.1f}"
+            if right == start:
+                alike.append(f"`{name}`")
+            else:
+                apart.append(f"at {right} on `{name}` (`start` {start})")
+    if alike:
+        apart.append(f"as `start` on {', '.join(alike)}")
+    return ", ".join(apart)
 
 
 APART_BY = 1.0
@@ -142,7 +150,7 @@ def _few_as_runs(runs: Trained) -> str:
             right = 100 * float((run.true == run.predicted).mean())
             at_once = cells[str(count)]["accuracy"]["auto"][0]
             if abs(right - at_once) > APART_BY:
-                ended.append(f"{right:.1f} on `{stream}` (`start` {at_once:.1f})")
+                ended.append(f"at {right:.1f} on `{stream}` (`start` {at_once:.1f})")
     return ", ".join(ended) or "no other place"
 
 

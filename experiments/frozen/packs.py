@@ -51,6 +51,8 @@ def told(stream: str, method: str, hardware: str = HARDWARE) -> dict[str, Any]:
         tuned += "and its first half chose method and head"
     elif facts["role"] in ("development", "surface"):
         tuned += "; a development stream"
+        if "cifar100" in facts["sets"]:
+            tuned += ", of the set on which method and head were chosen"
     elif "cifar100" in facts["sets"]:
         tuned += "; method and head were chosen on all of CIFAR-100, this stream's half included"
     return {"who": "lw2g", "licence": "CC0-1.0", "tuned_on": tuned, "runs": 1, "hardware": hardware}

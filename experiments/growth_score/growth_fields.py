@@ -52,7 +52,8 @@ def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
         values = {part: f"{share:.1f}" for part, share in cross.shares(reading).items()}
         values["own"] = f"{cross.own(reading).mean:+.1f}"
         values["hfc"] = f"{cross.hfc(reading).mean():.1f}"
-        values |= {score: f"{cross.found(score, reading).mean:.0f}" for score in FOUND}
+        values["tasks"] = str(len(cross.hfc(reading)))
+        values |= {score: cross.found_between(score, reading) for score in FOUND}
         for what, value in values.items():
             yield (cross.words, tap, what), value
 

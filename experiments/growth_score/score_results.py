@@ -20,7 +20,7 @@ from stream_tables import classes_of as class_names
 
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.right_answers import RightAnswers, right_answers
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, wilson
 from lw2g_store.packs import Pack
 from lw2g_store.stored import Stored
 
@@ -139,6 +139,15 @@ class Cross:
             ]
             right.append(100 * float(np.mean(hits)))
         return mean_of(right)
+
+    def found_between(self, name: str, reading: str) -> str:
+        """Return in per cent how often a score finds the kind, with a 95 % interval (Wilson).
+
+        A task counts once, however many draws of sets it chose among: its choices are of one gradient.
+        """
+        share = self.found(name, reading).mean
+        low, high = wilson(share, len(self.score(name, reading)))
+        return f"{share:.0f} [{low:.0f}, {high:.0f}]"
 
 
 def crosses(cells: Path, plan: Mapping[str, Any]) -> list[Cross]:

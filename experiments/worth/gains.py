@@ -56,7 +56,7 @@ class Gain:
     apart: Difference
 
     def __str__(self) -> str:
-        return f"{with_interval(self.apart)} ({self.apart.n} order{'s' * (self.apart.n > 1)})"
+        return f"{with_interval(self.apart)}, n={self.apart.n}"
 
 
 Ends = Mapping[tuple[str, str], Mapping[int, RightAnswers]]
@@ -118,21 +118,19 @@ def gains_of(plan: Mapping[str, Any], ends: Ends) -> dict[tuple[str, str], Gain]
 # -- verdicts --------------------------------------------------------------------------------------------
 
 
-def rank(plan: Mapping[str, Any], name: str, gains: Any, far: Any) -> Iterator[str]:
-    """Yield the verdicts on a rank correlation, one a method."""
-    for method in plan["methods"]:
-        own = [stream for stream in plan["streams"] if (stream, method) in gains]
-        if len(own) < len(plan["streams"]):
-            yield f"({name}) {method}: open ({len(own)} of {len(plan['streams'])} streams)"
-            continue
-        x = [far[stream][plan[name]["distance"]] for stream in own]
-        rho = float(stats.spearmanr(x, [gains[stream, method].apart.mean for stream in own]).statistic)
-        verdict = "undecided"
-        if rho > 1 - 1e-9:
-            verdict = "holds"
-        if rho <= 0:
-            verdict = "refuted"
-        yield f"({name}) {method}: {verdict} (Spearman {rho:+.1f} over {len(own)} streams)"
+def rank(plan: Mapping[str, Any], name: str, method: str, gains: Any, far: Any) -> str:
+    """Return the verdict on the rank correlation of a method's gain with a distance."""
+    own = [stream for stream in plan["streams"] if (stream, method) in gains]
+    if len(own) < len(plan["streams"]):
+        return f"open ({len(own)} of {len(plan['streams'])} streams)"
+    x = [far[stream][plan[name]["distance"]] for stream in own]
+    rho = float(stats.spearmanr(x, [gains[stream, method].apart.mean for stream in own]).statistic)
+    verdict = "undecided"
+    if rho > 1 - 1e-9:
+        verdict = "holds"
+    if rho <= 0:
+        verdict = "refuted"
+    return f"{verdict} ({rho:+.1f})"
 
 
 def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
@@ -158,35 +156,22 @@ def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:
     return found
 
 
-def family(plan: Mapping[str, Any], gains: Any) -> Iterator[str]:
-    """Yield the verdicts of the one family, corrected by Holm."""
+def family(plan: Mapping[str, Any], gains: Any) -> dict[str, str]:
+    """Return the verdict on each stream of the one family that is corrected, by Holm."""
     method, level = plan["gains"]["method"], plan["gains"]["level"]
-    tested = []
-    for stream in plan["streams"]:
-        own = gains.get((stream, method))
-        if own is not None and own.apart.n > 1:
-            tested.append(own)
-        else:
-            yield f"(gains) {stream}: open"
+    found = dict.fromkeys(plan["streams"], "open")
+    tested = [own for stream in found if (own := gains.get((stream, method))) and own.apart.n > 1]
     corrected = holm([own.apart for own in tested])
     for own, apart in zip(tested, corrected, strict=True):
         verdict = "undecided"
         if apart.p < level:
             verdict = "gains" if apart.mean > 0 else "loses"
-        yield f"(gains) {own.stream}: {verdict} ({own}, p {apart.p:.3f} by Holm)"
+        found[own.stream] = f"{verdict} (p {apart.p:.3f})"
+    return found
 
 
-def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
-    """Yield all verdicts; those on gains are open while a stream lacks heads."""
-    gains, far = gains_of(plan, ends), distances(plan, ends)
-    lacking = [
-        stream for stream in plan["streams"] if any((stream, head) not in ends for head in plan["heads"])
-    ]
-    if lacking:
-        missing = ", ".join(lacking)
-        yield f"(near), (blind), (floor), (gains) are open: heads to run on {missing}. On what there is:"
-    for name in ("near", "blind"):
-        yield from rank(plan, name, gains, far)
+def margins(plan: Mapping[str, Any], ends: Ends, gains: Any) -> Iterator[str]:
+    """Yield the verdicts on differences none of which is to fall below a margin."""
     method = plan["floor"]["method"]
     own = [(stream, gains[stream, method]) for stream in plan["streams"] if (stream, method) in gains]
     yield f"(floor) {margin(own, plan['floor']['margin'])}"
@@ -198,7 +183,6 @@ def verdicts(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
     if len(compared) < len(plan["streams"]) and not verdict.startswith("refuted"):
         verdict = f"open ({len(compared)} of {len(plan['streams'])} streams have both on more than one order)"
     yield f"(one) {verdict}: {told or 'no stream has both'}"
-    yield from family(plan, gains)
 
 
 # -- page ------------------------------------------------------------------------------------------------
@@ -214,32 +198,32 @@ CALLED = {
 """What the page calls the methods of the plan."""
 
 
-def named(verdict: str) -> str:
-    """Return a verdict on a method with what the page calls that."""
-    claim, _, told = verdict.partition(": ")
-    name, _, method = claim.partition(" ")
-    return f"{name} {CALLED.get(method, method)}: {told}" if told else verdict
-
-
 def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
-    """Yield the table of gains and the verdicts in Markdown."""
+    """Yield the table of gains and the verdicts in Markdown.
+
+    Raises:
+        SystemExit: A stream lacks a head, so that none is the best.
+    """
+    for stream, head in itertools.product(plan["streams"], plan["heads"]):
+        if (stream, head) not in ends:
+            raise SystemExit(f"no pack of {head} on {stream}; run it, for the best head is sought among all")
     gains, far = gains_of(plan, ends), distances(plan, ends)
     streams = sorted(plan["streams"], key=lambda stream: far[stream]["labelled"])
-    yield f"| | {' | '.join(streams)} |"
-    yield f"| --- |{' ---: |' * len(streams)}"
+    yield f"| | {' | '.join(streams)} | (near) | (blind) |"
+    yield f"| --- |{' ---: |' * len(streams)} --- | --- |"
     for name, label in (("labelled", "distance by accuracy"), ("blind", "distance without labels")):
-        yield f"| {label} | {' | '.join(f'{far[stream][name]:.1f}' for stream in streams)} |"
+        yield f"| {label} | {' | '.join(f'{far[stream][name]:.1f}' for stream in streams)} | | |"
+    heads = {each: {own.head for (at, _), own in gains.items() if at == each} for each in streams}
+    yield f"| best frozen head | {' | '.join(', '.join(sorted(heads[each])) for each in streams)} | | |"
+    judged = family(plan, gains)
     for method in plan["methods"]:
         cells = [str(gains.get((stream, method), "-")) for stream in streams]
-        yield f"| {CALLED[method]} | {' | '.join(cells)} |"
-    best = []
-    for stream in streams:
-        heads = sorted({own.head for (at, _), own in gains.items() if at == stream})
-        run = sum((stream, head) in ends for head in plan["heads"])
-        best.append(f"{', '.join(heads) or '-'} (of {run} run)")
-    yield f"| best frozen head | {' | '.join(best)} |"
+        ranks = [rank(plan, name, method, gains, far) for name in ("near", "blind")]
+        yield f"| {CALLED[method]} | {' | '.join([*cells, *ranks])} |"
+        if method == plan["gains"]["method"]:
+            yield f"| (gains) | {' | '.join(judged[stream] for stream in streams)} | | |"
     yield ""
-    yield from (f"- {named(line)}" for line in verdicts(plan, ends))
+    yield from (f"- {line}" for line in margins(plan, ends, gains))
 
 
 def drawn(plan: Mapping[str, Any], ends: Ends) -> str:
@@ -284,23 +268,22 @@ def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
 
     A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval;
     ``{METHOD/report/gains}`` and ``loses`` name the streams with that verdict of the family, and
-    ``{METHOD/report/near}`` is the verdict on the rank correlation.
+    ``{METHOD/report/near}`` is the verdict on the rank correlation, all of the method of the family.
     """
     plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
     fields = {}
     ends = ends_of(plan, runs_of(STORE, stored))
-    for (stream, method), own in gains_of(plan, ends).items():
+    gains, far = gains_of(plan, ends), distances(plan, ends)
+    for (stream, method), own in gains.items():
         fields[f"{{{method}/{stream}/gain}}"] = f"{own.apart.mean:+z.1f}"
         fields[f"{{{method}/{stream}/gain-interval}}"] = with_interval(own.apart)
-    judged = list(verdicts(plan, ends))
     method = plan["gains"]["method"]
+    judged = family(plan, gains)
     for verdict in ("gains", "loses"):
-        on = [line.split()[1].rstrip(":") for line in judged if f": {verdict} (" in line]
-        fields[f"{{{method}/report/{verdict}}}"] = ", ".join(f"`{stream}`" for stream in on) or "none"
-    for line in judged:
-        if line.startswith("(near) "):
-            near, verdict = line.removeprefix("(near) ").split(": ")
-            fields[f"{{{near}/report/near}}"] = verdict.partition(" (")[0]
+        on = [f"`{stream}`" for stream, own in judged.items() if own.startswith(verdict)]
+        fields[f"{{{method}/report/{verdict}}}"] = ", ".join(on) or "none"
+    near = rank(plan, "near", method, gains, far)
+    fields[f"{{{method}/report/near}}"] = near.partition(" (")[0]
     return {**plan["heads"], **plan["methods"]}, fields
 
 

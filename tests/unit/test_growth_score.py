@@ -50,6 +50,8 @@ def test_a_score_that_follows_the_kind_finds_it_and_one_of_ranks_does_not(study)
     one = cross(study, null[None] + 0.1 * same, null)
     assert one.found("greatest-beyond-rank", "x").mean == 100
     assert one.found("least", "x").mean == pytest.approx(100 / KINDS)
+    # twelve tasks, of which each chooses twice: its choices are of one gradient, and count once
+    assert one.found_between("greatest-beyond-rank", "x") == "100 [76, 100]"
     assert one.own("x").mean == pytest.approx(0.1 * (1 - (DRAWS - 1) / (len(tasks) - 1)))
 
 

@@ -309,7 +309,7 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))
     assert rows[0] == "| | turns (3 orders) |"
     assert rows[2:] == [
-        f"| mine | {shown[-1].split(' | ')[5]} (2 orders) |",
+        f"| mine | {shown[-1].split(' | ')[5]}, n=2 |",
         "| `lda` (the floor) | 76.7 |",
     ]
     (development,) = tables.lines_of(ours[2:], "development", 224)
