@@ -192,7 +192,7 @@ def _later_model(model: TrainedModel, classes: Collection[str]) -> str | None:
             manifest = read_manifest(place)
             is_later = any(step.parent == own for step in manifest.history.steps)
             if is_later and set(classes) <= set(manifest.class_map.target_names):
-                found[int(numbered[1])] = as_typed(place)
+                found[int(numbered[1])] = as_typed(str(place))
     return found[max(found)] if found else None
 
 
