@@ -30,6 +30,7 @@ __all__ = [
     "message_of",
     "nearest",
     "no_folder",
+    "no_image",
     "printable",
     "problems_in",
     "shown",
@@ -307,6 +308,15 @@ def problems_in(where: str, problems: Iterable[str]) -> str:
     return "\n  ".join([f"{len(lines)} problems in {where}:", *lines])
 
 
+def no_image(path: str | Path) -> str:
+    """Return that there is no such file or folder of images, or which one in its place has a name like it.
+
+    >>> no_image("photographs/dgo.jpg")
+    "no image file at 'photographs/dgo.jpg'"
+    """
+    return f"no image file at {str(path)!r}{_misspelt(Path(path), folders=False)}"
+
+
 def no_folder(path: str | Path) -> str:
     """Return that there is no such folder, but a file, or which one in its place has a name like it.
 
@@ -316,18 +326,20 @@ def no_folder(path: str | Path) -> str:
     missing = Path(path)
     if os.path.isfile(missing):
         return f"{str(path)!r} is a file and no folder"
+    return f"no folder {str(path)!r}{_misspelt(missing, folders=True)}"
+
+
+def _misspelt(missing: Path, *, folders: bool) -> str:
+    """Return which folder, or what else, has a name like one that is missing; empty if nothing has."""
     # of a place that does not exist, the part that does not is the misspelt one
     while not os.path.isdir(missing.parent):  # of a name that no system takes, too: then it is False
         missing = missing.parent
     try:
-        names = [child.name for child in os.scandir(missing.parent) if child.is_dir()]
+        names = [child.name for child in os.scandir(missing.parent) if child.is_dir() or not folders]
     except OSError:  # a folder that may not be listed
         names = []
-    text = f"no folder {str(path)!r}"
     closest = _closest(missing.name, names)
-    if closest is not None:
-        text += f" (did you mean {str(missing.parent / closest)!r}?)"
-    return text
+    return "" if closest is None else f" (did you mean {str(missing.parent / closest)!r}?)"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

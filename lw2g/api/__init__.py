@@ -91,9 +91,11 @@ def run(
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
 
-    if "seeds" in options:
+    if "seeds" in options or isinstance(options.get("seed"), list | tuple | range):
         raise ConfigError(
-            "seeds: a call runs one seed", "[lw2g.run(..., seed=seed) for seed in seeds], then lw2g.report"
+            "seed: a call runs one",
+            "for several [lw2g.run(..., seed=seed) for seed in seeds], or lw2g.sweep with the axes "
+            '{"seed": [0, 1]}; then lw2g.report',
         )
     local = Locals()
     tracker_names, listeners = split_trackers(trackers)

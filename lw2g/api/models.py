@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, no_image
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.importing import importing_torch
@@ -159,7 +159,8 @@ def predict(
     # refused before a model is loaded, which takes seconds; some of several have no answer, as damaged ones
     missing = [str(path) for path in images if not Path(path).exists()]
     if len(missing) == len(images):
-        raise DataError(f"no image file at {', '.join(map(repr, missing))}", "check the paths")
+        others = "".join(f", {path!r}" for path in missing[1:])
+        raise DataError(f"{no_image(missing[0])}{others}", "check the paths")
     with importing_torch():
         from lw2g.api.box_answers import crops_of, require_place, write_answers
 

@@ -328,7 +328,7 @@ def _refused_by_system(error: OSError) -> str:
 @click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose.")
 @documented
 def main() -> None:
-    """Continual learning on frozen pre-trained ViTs.
+    """lw2g teaches an image classifier new classes without the old images.
 
     A model of your own photos, in photos/CLASS/:
 

@@ -11,7 +11,7 @@ import click
 
 from lw2g.api import models
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
-from lw2g.cli.shared_options import USUAL_REJECT, FiniteRange, box_options, can_reject, json_option
+from lw2g.cli.shared_options import USUAL_REJECT, RejectRate, box_options, can_reject, json_option
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.runtime.console import console, note, percent, printable, table
 
@@ -30,7 +30,7 @@ __all__ = ["predict"]
 @option_of(models.predict, "top_k", metavar="K")
 @options_of(models.load, "device")
 @options_of(models.load, "task", "batch_size", "weights", cls=Further)
-@option_of(models.predict, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@option_of(models.predict, "reject", type=RejectRate(), metavar="RATE")
 @box_options(models.predict)
 @option_of(models.predict, "out")
 @json_option("Print a JSON list (tasks count from 0).")

@@ -155,6 +155,21 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class RejectRate(FiniteRange):
+    """The share of known images that may be called unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1, min_open=True, max_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the rate, or refuse it, as a model does."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            told = f"expected a rate between 0 and 1 but got {value}; 0.05 rejects 5 % of known"
+            self.fail(told, param, ctx)
+
+
 class ExperimentCommand(LongCommand):
     """A command that suggests ``--set`` when a component's option is used as its own option."""
 

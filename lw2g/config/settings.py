@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, le, optional
 
-from lw2g.errors import ConfigError, shown
+from lw2g.errors import ConfigError, nearest, shown
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
@@ -259,6 +259,14 @@ def is_evaluated(task: int, last: int, evaluate: int | str) -> bool:
 
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_DEVICES = "auto, cpu, mps, cuda or cuda:N"
+
+
+def _meant(device: str) -> str:
+    """Return which device may be meant by another name, such as gpu."""
+    return nearest(device.lower().replace("gpu", "cuda"), ("auto", "cpu", "mps", "cuda"))
+
+
 """Devices, as torch spells them."""
 
 
@@ -269,13 +277,13 @@ def require_device(name: str) -> None:
         ConfigError: It is none.
     """
     if not _DEVICE.fullmatch(name):
-        raise ConfigError(f"device: no device is called {shown(name)}", "name auto, cpu, mps, cuda or cuda:N")
+        raise ConfigError(f"device: no device is called {shown(name)}{_meant(name)}", f"name {_DEVICES}")
 
 
 def _is_a_device(_instance: object, _field: attrs.Attribute[Any], value: str) -> None:
     """As torch spells it."""
     if not _DEVICE.fullmatch(value):
-        raise ValueError(f"must be auto, cpu, mps, cuda or cuda:N: {shown(value)}")
+        raise ValueError(f"must be {_DEVICES}: {shown(value)}{_meant(value)}")
 
 
 @attrs.frozen(kw_only=True)

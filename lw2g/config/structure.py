@@ -245,8 +245,9 @@ def _message(error: Exception, name: str) -> str:
 
 def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
     # as arguments of commands are told
-    wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind))
-    wanted = re.sub(r"\bint\b", "whole number", wanted)
+    wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind)).replace("of float", "of numbers")
+    for name, meant in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
+        wanted = re.sub(rf"\b{name}\b", meant, wanted)
     return ValueError(f"expected {wanted} but got {shown(value)}{hint}")
 
 

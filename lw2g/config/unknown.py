@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 
-from lw2g.errors import UnknownComponentError, no_folder
+from lw2g.errors import UnknownComponentError, nearest, no_folder
 from lw2g.interfaces.component import Kind
 
 __all__ = ["unknown_name"]
 
-_TIMM = (
-    "or a model of timm with its tag, such as vit_tiny_patch16_224.augreg_in21k_ft_in1k or resnet18.a1_in1k"
-)
+_TIMM = [f"vit_{size}_patch16_224.augreg_in21k_ft_in1k" for size in ("tiny", "small", "base", "large")]
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
 
 
@@ -24,7 +22,8 @@ def unknown_name(kind: Kind, name: str, error: UnknownComponentError) -> str:
         error: What the catalogue says of it.
     """
     if kind == "backbone":
-        return f"{error}; {_TIMM}"
+        meant = nearest(name.replace("-", "_"), _TIMM) or f", such as {_TIMM[0]} or resnet18.a1_in1k"
+        return f"{error}; or a model of timm with its tag{meant}"
     if kind != "benchmark":
         return str(error)
     if os.path.isdir(name):  # False also of a name that no system takes

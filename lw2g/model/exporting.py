@@ -49,6 +49,7 @@ def export_run(
     with_backbone: bool = False,
     weights: Path | None = None,
     remember: Callable[[StoredRun, Manifest, TrainedModel], Memory] | None = None,
+    tell: Callable[[str], None] = tell_note,
 ) -> int:
     """Write the model of a run into a new folder, from where :func:`~lw2g.model.saved.open_model` opens it.
 
@@ -60,6 +61,7 @@ def export_run(
         with_backbone: Whether the frozen weights are put inside.
         weights: A file with the backbone's weights; None for where they were.
         remember: Returns what a model keeps that goes on learning; None for nothing.
+        tell: Receives what a user should know.
 
     Returns:
         The bytes of what was written.
@@ -71,7 +73,7 @@ def export_run(
     """
     require_counted(task)
     with reserved(out, inputs=(directory,)) as reserved_path:
-        return _export(directory, catalogue, reserved_path, task, with_backbone, weights, remember)
+        return _export(directory, catalogue, reserved_path, task, with_backbone, weights, remember, tell)
 
 
 def _export(
@@ -82,6 +84,7 @@ def _export(
     with_backbone: bool,
     weights: Path | None,
     remember: Callable[[StoredRun, Manifest, TrainedModel], Memory] | None,
+    tell: Callable[[str], None],
 ) -> int:
     """Write the model of a run into a folder that is kept for it."""
     run = run_after(directory, task)
@@ -115,7 +118,7 @@ def _export(
         manifest = attrs.evolve(manifest, learning=learning)
         tensors |= under("calibration", calibration)
     elif not parts.unsolved:
-        tell_note("probabilities are uncalibrated; --learnable calibrates them, and lets the model learn")
+        tell("probabilities are uncalibrated; --learnable calibrates them, and lets the model learn")
     # looked at before it gets its name: a folder of this name can be used
     look = partial(
         require_usable, catalogue=catalogue, whole=remember is not None, device="cpu", weights=weights

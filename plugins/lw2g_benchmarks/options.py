@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
-from attrs.validators import and_, ge, gt, le, lt, optional
+from attrs.validators import and_, ge, gt, le, optional
 
 from lw2g.plugin import DEFAULT_ROOT, ROOT_VARIABLE, DataSet, option
 
@@ -111,6 +111,12 @@ class OrderOptions:
         return self.shots is not None or self.imbalance > 1 or share is not None
 
 
+def _is_share(_instance: object, _field: attrs.Attribute[Any], value: float) -> None:
+    """> 0 and < 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"expected a share, such as 0.2, but got {value}")
+
+
 @attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
 class TransformOptions:
     """The options of a benchmark that choose its transforms; the defaults hold for all methods alike.
@@ -212,7 +218,7 @@ class FolderConfig(OrderOptions, TransformOptions):
         None,
         "of a root without train/ and test/, ROOT/<class>/*: the share of each class's images that are test "
         "images, drawn by path with order_seed",
-        validator=optional(and_(gt(0), lt(1))),
+        validator=optional(_is_share),
     )
     train_per_class: int | None = option(
         None, "read only the first training images of each class, by sorted path", validator=optional(ge(1))
@@ -238,7 +244,7 @@ class GivenConfig(OrderOptions, TransformOptions):
         None,
         "of images that come as one split: the share of each class's images that are test images, drawn with "
         "order_seed",
-        validator=optional(and_(gt(0), lt(1))),
+        validator=optional(_is_share),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,10 +91,20 @@ def require_classes(folder: Path) -> None:
     names = [entry.name for entry in entries if entry.is_dir()]
     if loose or not names:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
-        raise DataError(f"{str(folder)!r}: {what}", "make a folder for each class: FOLDER/CLASS/IMAGE")
+        remedy = "make a folder for each class: FOLDER/CLASS/IMAGE"
+        if loose and not names and _has_neighbours(folder):
+            remedy = f"if it is a class itself, give {folder.parent}; else {remedy}"
+        raise DataError(f"{str(folder)!r}: {what}", remedy)
     _require_no_splits(folder, names)
     if unprintable := [name for name in names if not is_name(name)]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
+
+
+def _has_neighbours(folder: Path) -> bool:
+    """Whether there are images in another folder beside this one, as in the folder of another class."""
+    others = (other for other in folder.parent.iterdir() if other.is_dir() and other.name != folder.name)
+    inside = itertools.chain.from_iterable(map(Path.iterdir, others))
+    return any(entry.suffix.lower() in image_endings() for entry in inside)
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:

@@ -20,6 +20,7 @@ from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
+from lw2g.model.manifest import Step
 from lw2g.model.places import is_left_behind, leave_unmade
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
@@ -51,6 +52,7 @@ _NOTHING: dict[str, Any] = {
     "classes": [],
     "steps": 0,
     "undo": False,
+    "forgot": False,
     "check": None,
     "confusion": None,
 }
@@ -236,7 +238,7 @@ class Classroom:
             self._require_seen(at)
             self._unlearn(composed(name))
             # what would be undone is the last step that learned, which nobody expects here
-            self._shown["undo"] = False
+            self._shown |= {"undo": False, "forgot": True}
 
     def _require_seen(self, at: str) -> None:
         """Refuse to take back what somebody has not seen: another window may have gone on.
@@ -373,7 +375,7 @@ class Classroom:
         steps = manifest.history.steps
         check = report
         if not report:  # no step was made just now, but the model may have been taught before
-            check = steps[-1].checks if steps else None
+            check = _checks_of(steps[-1]) if steps else None
         self._directory = directory
         self._model = model
         self._shown = {
@@ -381,9 +383,15 @@ class Classroom:
             "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
             "steps": len(steps),
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,
+            "forgot": False,
             "check": check,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
+
+
+def _checks_of(step: Step) -> dict[str, Any]:
+    """Return what a step has checked, whose classes are new no more."""
+    return step.checks | {"classes": [one | {"new": False} for one in step.checks.get("classes", [])]}
 
 
 def _session_of(model: Path) -> Path:

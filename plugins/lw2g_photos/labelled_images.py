@@ -40,8 +40,8 @@ class LabelledImages:
     unnamed: bool = False
 
     @classmethod
-    def of(cls, given: Any, argument: str) -> LabelledImages:
-        """Return what a program gave as an argument of this name.
+    def of(cls, given: Any, where: str) -> LabelledImages:
+        """Return what a program gave; messages begin with ``where``.
 
         Classes that are numbers keep their order, and others are sorted by name, as folders are.
 
@@ -49,15 +49,15 @@ class LabelledImages:
             DataError: It is no labelled images; images and labels are not as many; a label is neither a name
                 nor a number; something is no image.
         """
-        listed, labels, classes = _parts(given, argument)
+        listed, labels, classes = _parts(given, where)
         if not listed:
-            raise DataError(f"{argument}: no image was given", "give at least one of each class")
-        values = [_plain(label, place, argument) for place, label in enumerate(labels)]
-        names = tuple(_name(value, classes, argument) for value in values)
+            raise DataError(f"{where}no image was given", "give at least one of each class")
+        values = [_plain(label, place, where) for place, label in enumerate(labels)]
+        names = tuple(_name(value, classes, where) for value in values)
         numbered = all(isinstance(value, int) for value in values)
         keys = dict(zip(names, values if numbered else names, strict=True))
         return cls(
-            images=tuple(_image(image, place, argument) for place, image in enumerate(listed)),
+            images=tuple(_image(image, place, where) for place, image in enumerate(listed)),
             names=names,
             order=tuple(sorted(keys, key=keys.__getitem__)),
             unnamed=any(isinstance(value, int) and not 0 <= value < len(classes) for value in values),
@@ -118,11 +118,11 @@ class LabelledImages:
                 yield f"image {place}", (image.shape[2], image.shape[1])
 
 
-def source_of(given: Any, argument: str) -> Path | LabelledImages:
-    """Return a path, or the labelled images that a program gave as an argument of this name."""
+def source_of(given: Any, where: str) -> Path | LabelledImages:
+    """Return a path, or the labelled images that a program gave; messages begin with ``where``."""
     if isinstance(given, str | PathLike):
         return Path(given)
-    return LabelledImages.of(given, argument)
+    return LabelledImages.of(given, where)
 
 
 def paths_among(*sources: Path | LabelledImages | None) -> list[Path]:
@@ -130,7 +130,7 @@ def paths_among(*sources: Path | LabelledImages | None) -> list[Path]:
     return [source for source in sources if isinstance(source, Path)]
 
 
-def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Sequence[str]]:
+def _parts(given: Any, where: str) -> tuple[Sequence[Any], Sequence[Any], Sequence[str]]:
     """Return images, labels, and names of classes by number where a data set has some.
 
     Raises:
@@ -138,11 +138,11 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
     """
     if isinstance(given, tuple) and len(given) == 2 and all(hasattr(part, "__len__") for part in given):
         for what, part in zip(("images", "labels"), given, strict=True):
-            _require_several(part, what, argument)
+            _require_several(part, what, where)
         images, labels = (list(part) for part in given)
         if len(images) != len(labels):
             raise DataError(
-                f"{argument}: {counted(len(images), 'image')} and {counted(len(labels), 'label')}",
+                f"{where}{counted(len(images), 'image')} and {counted(len(labels), 'label')}",
                 "give one for each",
             )
         return images, labels, ()
@@ -150,21 +150,19 @@ def _parts(given: Any, argument: str) -> tuple[Sequence[Any], Sequence[Any], Seq
         remedy = _FORMS
         if hasattr(given, "dataset"):
             remedy = "a loader gives batches: give its data set, loader.dataset"
-        raise DataError(
-            f"{argument}: expected a folder or labelled images but got {type(given).__name__}", remedy
-        )
+        raise DataError(f"{where}expected a folder or labelled images but got {type(given).__name__}", remedy)
     items = [given[index] for index in range(len(given))]
     for index, item in enumerate(items):
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(
-                f"{argument}: item {index} is a {type(item).__name__}, and no pair (image, label)", _FORMS
+                f"{where}item {index} is a {type(item).__name__}, and no pair (image, label)", _FORMS
             )
     while not hasattr(given, "classes") and hasattr(given, "dataset"):
         given = given.dataset  # a part of a data set, as torch's random_split makes it
     return [image for image, _ in items], [label for _, label in items], getattr(given, "classes", ())
 
 
-def _require_several(part: Any, what: str, argument: str) -> None:
+def _require_several(part: Any, what: str, where: str) -> None:
     """Refuse one name in place of a list: its letters, or its keys, would be taken one by one.
 
     Raises:
@@ -177,10 +175,10 @@ def _require_several(part: Any, what: str, argument: str) -> None:
         remedy = "the class of each image"
         if isinstance(part, str):
             remedy += f", as in [{part!r}] * len(images)"
-    raise DataError(f"{argument}: expected a list of {what} but got {shown(part)}", f"give {remedy}")
+    raise DataError(f"{where}expected a list of {what} but got {shown(part)}", f"give {remedy}")
 
 
-def _plain(label: Any, place: int, argument: str) -> int | str:
+def _plain(label: Any, place: int, where: str) -> int | str:
     """Return a label as a name or a number.
 
     Raises:
@@ -192,13 +190,13 @@ def _plain(label: Any, place: int, argument: str) -> int | str:
     # True is an int to Python, and a label that has been read wrongly
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise DataError(
-            f"{argument}: label {place} is {shown(value)}, and no class",
+            f"{where}label {place} is {shown(value)}, and no class",
             "give the name of a class or its number for each image",
         )
     return value
 
 
-def _name(value: int | str, classes: Sequence[str], argument: str) -> str:
+def _name(value: int | str, classes: Sequence[str], where: str) -> str:
     """Return the name of the class of a label.
 
     Raises:
@@ -206,11 +204,11 @@ def _name(value: int | str, classes: Sequence[str], argument: str) -> str:
     """
     name = str(classes[value] if isinstance(value, int) and 0 <= value < len(classes) else value).strip()
     if not name or not is_name(name):
-        raise DataError(f"{argument}: no class can be called {shown(name)}", "rename it")
+        raise DataError(f"{where}no class can be called {shown(name)}", "rename it")
     return composed(name)
 
 
-def _image(image: Any, place: int, argument: str) -> Path | Tensor:
+def _image(image: Any, place: int, where: str) -> Path | Tensor:
     """Return the path of a file, or the pixels of anything else.
 
     Raises:
@@ -221,7 +219,7 @@ def _image(image: Any, place: int, argument: str) -> Path | Tensor:
     try:
         return pixels_of(image)
     except DataError as error:
-        raise DataError(f"{argument}: image {place}: {error.what}", error.remedy) from error
+        raise DataError(f"{where}image {place}: {error.what}", error.remedy) from error
 
 
 def _digest_of(pixels: Tensor) -> str:

@@ -169,7 +169,7 @@ def _more_accuracy(report: Mapping[str, Any]) -> str:
     known = report["training"]
     if known is None:
         return f"{more}, or training: lw2g run --trained --benchmark folder --set benchmark.root=FOLDER"
-    gained = f"changed it by {known['words']} (ViT-Tiny)"
+    gained = f"ended {known['words']} (ViT-Tiny)"
     if known["most"] <= 0:  # what lost on every stream is no advice
         return f"{more}, not training (lw2g run --trained), which {gained}"
     return f"{more}; training (lw2g run --trained) {gained}"

@@ -96,7 +96,7 @@ def start(
         catalogue = objects.catalogue()
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     model, report = begin(
-        _source(folder, "folder"),
+        _source(folder),
         Path(out),
         catalogue,
         backbone=backbone,
@@ -104,7 +104,7 @@ def start(
         image_size=image_size,
         head=head,
         settings=settings,
-        test=None if test is None else _source(test, "test"),
+        test=None if test is None else _source(test, "test: "),
         device=device,
         crops=crops,
     )
@@ -180,10 +180,10 @@ def learn(
     crops = crops_of(_images_of_boxes(folder, boxes), boxes, margin=margin, min_side=min_side, square=square)
     learned, report = add(
         Path(model),
-        _source(folder, "folder"),
+        _source(folder),
         catalogue,
         out=_path(out),
-        test=None if test is None else _source(test, "test"),
+        test=None if test is None else _source(test, "test: "),
         max_loss=max_loss,
         weights=_path(weights),
         device=device,
@@ -302,7 +302,7 @@ def test(
         )
     if isinstance(strangers, str):
         strangers = Path(strangers)
-    return count(opened, _source(folder, "folder"), strangers, reject, crops)
+    return count(opened, _source(folder), strangers, reject, crops)
 
 
 test.__test__ = False  # type: ignore[attr-defined]  # by its name pytest would take it for a test
@@ -375,11 +375,11 @@ def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
     return ""
 
 
-def _source(given: Any, argument: str) -> Path | LabelledImages:
-    """Return the path of a folder or a file, or labelled images."""
+def _source(given: Any, where: str = "") -> Path | LabelledImages:
+    """Return the path of a folder or a file, or labelled images; messages of these begin with ``where``."""
     from lw2g_photos.labelled_images import source_of
 
-    return source_of(given, argument)
+    return source_of(given, where)
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
-from lw2g.cli.shared_options import FiniteRange, box_options, json_option
+from lw2g.cli.shared_options import RejectRate, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
@@ -25,7 +25,7 @@ __all__ = ["test"]
 @click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @option_of(photographs.test, "strangers", metavar="FOLDER2")
-@option_of(photographs.test, "reject", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="RATE")
+@option_of(photographs.test, "reject", type=RejectRate(), metavar="RATE")
 @box_options(photographs.start)
 @options_of(photographs.test, "device", "weights")
 @click.option("--all", "every_class", is_flag=True, help="Print a row for each class.")

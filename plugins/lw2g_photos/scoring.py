@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lw2g.config.directory import LEARNED
-from lw2g.errors import DataError, nearest
+from lw2g.config.directory import LEARNED, WEIGHTS
+from lw2g.errors import DataError, as_word, nearest
 from lw2g.ground.notes import tell_note
-from lw2g.model.exported import Saved, read_learned, read_manifest
+from lw2g.model.exported import Saved, is_export, read_learned, read_manifest
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
@@ -27,6 +29,7 @@ from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.step_checks import is_among, learned_rows
+from lw2g_photos.step_words import as_typed
 
 __all__ = ["score"]
 
@@ -159,11 +162,38 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
                 f"{where}: the model has forgotten the class {unknown[0]!r}",
                 f"leave {what} out, or teach it again: lw2g learn",
             )
+        later = _later_model(model, unknown)
+        if later is None:
+            remedy = f"rename {what} as the model calls it, learn it, or give unknown classes as "
+            remedy += "--strangers FOLDER"
+        elif isinstance(folder, Path) and crops is None:
+            remedy = f"{later} knows it: lw2g test {as_word(later)} {as_word(folder)}"
+        else:
+            remedy = f"{later} knows it"
         raise DataError(
-            f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.known)}",
-            f"rename {what} as the model calls it, or give unknown classes as --strangers FOLDER",
+            f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.known)}", remedy
         )
     return tested
+
+
+def _later_model(model: TrainedModel, classes: Collection[str]) -> str | None:
+    """Return the last MODEL-N beside a model that was learned from it and knows some classes."""
+    if model.home is None or not is_export(model.home.folder):
+        return None
+    folder = model.home.folder
+    own = read_manifest(folder).files.get(WEIGHTS)
+    stem = re.sub(r"-\d{1,6}$", "", folder.name)
+    found = {}
+    with suppress(DataError, OSError):  # what lies beside the model may be damaged, or not be read
+        for place in folder.parent.iterdir():
+            numbered = re.fullmatch(rf"{re.escape(stem)}-(\d{{1,6}})", place.name)
+            if numbered is None or not is_export(place):
+                continue
+            manifest = read_manifest(place)
+            is_later = any(step.parent == own for step in manifest.history.steps)
+            if is_later and set(classes) <= set(manifest.class_map.target_names):
+                found[int(numbered[1])] = as_typed(str(place))
+    return found[max(found)] if found else None
 
 
 def _tell_of_bad(images: Sequence[ImageLike | None], entries: Entries, of: str = "") -> None:

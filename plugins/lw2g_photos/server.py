@@ -33,6 +33,7 @@ _LONGEST_HEAD = 2**20
 """The most bytes of the line that announces files."""
 _DRAINED = 2**16
 """The most bytes of a refused body that are read."""
+_WRONG_TOKEN = "Open the address that lw2g teach printed: this one has no valid token."
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -126,11 +127,16 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, known: dict[str, Callable[[], Any]]) -> None:
         """Answer a request by the function of its path; an error becomes a status with its text."""
         status = HTTPStatus.OK
+        answer: Any
         try:
             answer = known.get(self._checked(), self._unknown)()
         except _Refused as error:
             status = error.status
             answer = {"error": str(error)}
+            if self.command == "GET" and self.path.partition("?")[0] == "/":  # somebody reads it
+                answer = (
+                    f'<!doctype html><html lang="en"><title>lw2g teach</title><body>{error}</body></html>'
+                )
         except Lw2gError as error:
             status = HTTPStatus.BAD_REQUEST
             if isinstance(error, Busy):
@@ -163,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get_all("Host") != [self.server.host] or origins != [origin]:
             raise _Refused(HTTPStatus.FORBIDDEN, "a request from elsewhere")
         if not hmac.compare_digest(given, self.server.token.encode()):
-            raise _Refused(HTTPStatus.FORBIDDEN, "the token is wrong: use the address that lw2g teach prints")
+            raise _Refused(HTTPStatus.FORBIDDEN, _WRONG_TOKEN)
         if self.command == "POST" and self.length < 0:
             raise _Refused(HTTPStatus.LENGTH_REQUIRED, "no length is given")
         if self.length > MOST_BYTES + _LONGEST_HEAD:

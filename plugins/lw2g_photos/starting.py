@@ -16,7 +16,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
     CHOSEN_HEAD,
@@ -89,6 +89,9 @@ def start(
                 "run an experiment: lw2g run",
             )
     # before the backbone, whose weights may have to be fetched
+    if isinstance(folder, Path) and not folder.exists() and any(_first_of_each(out)):
+        swapped = f"lw2g start {as_word(out)} {as_word(folder)}"
+        raise DataError(f"no folder {str(folder)!r}", f"the photos come first: {swapped}")
     require_free(out)
     if crops is None and isinstance(folder, Path) and not is_feature_file(folder):
         require_classes(folder)

@@ -61,17 +61,23 @@ class TrainingGain:
     sure: int
 
     def __str__(self) -> str:
-        """Return it in words.
+        """Return where the trained method ended, in words.
 
-        >>> str(TrainingGain(least=-2.5, most=0.1, streams=5, sure=2))
-        '-2.5 to +0.1 points in 5 experiments with images like these, 2 of them beyond chance'
+        >>> str(TrainingGain(least=0.5, most=0.5, streams=1, sure=0))
+        '0.5 points above such a model in the one experiment with images like these, within chance'
         """
+        most = _beside(self.most)
         if self.streams == 1:
             sure = "beyond" if self.sure else "within"
-            return f"{self.most:+.1f} points in the one experiment with images like these, {sure} chance"
-        points = f"{self.least:+.1f} to {self.most:+.1f} points"
-        where = f"in {self.streams} experiments with images like these"
-        return f"{points} {where}, {self.sure or 'none'} of them beyond chance"
+            return f"{most} such a model in the one experiment with images like these, {sure} chance"
+        where = f"between {_beside(self.least)} and {most} such a model"
+        count = f"in {self.streams} experiments with images like these"
+        return f"{where} {count}, {self.sure or 'none'} of them beyond chance"
+
+
+def _beside(points: float) -> str:
+    """Return a difference of accuracies in words."""
+    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"
 
 
 @lru_cache(maxsize=1)

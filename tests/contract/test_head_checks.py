@@ -15,6 +15,7 @@ from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.component import CarryComponent, Component, HeadComponent, NoOptions
 from lw2g.interfaces.head import ClosedForm, HeadContext
+from lw2g.registry.catalogue import load_catalogue
 from lw2g_testing import contract_cases
 
 
@@ -145,3 +146,11 @@ def test_a_broken_promise_is_found(component: Component, check: str) -> None:
     result = case.result()
     assert result.status == "failed"
     assert result.message
+
+
+def test_a_check_of_an_export_tells_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has asked for the export: a note on it would stand behind the results."""
+    component = load_catalogue().get("head", "cosine")
+    (case,) = (case for case in contract_cases(component) if case.check.name == "serves_a_run_and_its_export")
+    assert case.result().status == "passed"
+    assert "uncalibrated" not in caplog.text

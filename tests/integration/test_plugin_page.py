@@ -9,15 +9,12 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
-from torch.nn import functional
 
-import lw2g.plugin
 from lw2g.api.plugins import new_plugin
 from lw2g.blocks.presets import PresetFile
 from lw2g.testing import contract_cases
@@ -102,10 +99,8 @@ def test_the_phase_of_the_page_computes(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path / "my-method" / "src")
     baseline = importlib.import_module("my_method.baseline")
     (code,) = blocks("py")
-    names = {name: getattr(lw2g.plugin, name) for name in ("ComputePhase", "collect_features")}
-    names |= {"partial": partial, "F": functional, "Callable": Callable}
-    space = vars(baseline) | names
-    exec(compile(code, "plugins.md", "exec", dont_inherit=True), space)  # its own imports stand in no block
+    space = dict(vars(baseline))
+    exec(compile(code, "plugins.md", "exec", dont_inherit=True), space)
     component = importlib.import_module("my_method.plugin").COMPONENT
     own = attrs.evolve(component, name="with-means", build=space["WithMeans"])
     cases = {case.check.name: case for case in contract_cases(own)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lw2g.cli.main import main
 from lw2g.registry.catalogue import load_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,3 +82,9 @@ def test_every_plugin_package_is_registered_and_type_checked() -> None:
             if (folder / "plugin.py").is_file():
                 assert f'"{folder.name}.plugin"' in text, folder.name
             assert f'"{folder.name}"' in text, folder.name
+
+
+def test_the_help_begins_as_the_page_does() -> None:
+    """What lw2g is stands in one sentence, the same for whoever reads either first."""
+    sentence = main.help.partition("\n")[0] if main.help else ""
+    assert README.startswith(f"# lw2g\n\n{sentence} ")

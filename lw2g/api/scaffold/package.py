@@ -31,6 +31,8 @@ __all__ = ["GRID", "SCAFFOLDED", "Scaffold", "check_name", "write_package"]
 GRID = "grid.toml"
 """The file with the standard rows of a component: itself, and the methods that it has to beat."""
 _SUFFIX = ".tmpl"
+_QUICK = "--benchmark digits --set baseline.epochs=1"
+"""What makes a run short."""
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -79,43 +81,45 @@ class _Example:
 SCAFFOLDED: Mapping[str, _Example] = {
     "baseline": _Example(
         summary="one prefix per parameter set and one linear head",
-        run="lw2g run --baseline $name --policy min",
+        run=f"lw2g run --baseline $name --policy min {_QUICK}",
         row='baseline = "$name"\npolicy = "always"  # a set a task, and no constraint\n'
         '# policy = "min"  # LW2G\'s rule: grow or reuse, under its constraints',
     ),
     "head": _Example(
         summary="the nearest class mean, each dimension in units of its deviation within classes",
-        run="lw2g run --baseline simple-cil --set baseline.head=$name",
+        run="lw2g run --baseline simple-cil --set baseline.head=$name --benchmark digits",
         row='baseline = { name = "simple-cil", head = "$name" }',
     ),
     "carry": _Example(
         summary="old classes go as far as the new task's images did on average",
-        run="lw2g run --baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=$name",
+        run="lw2g run --baseline slca-plus-plus --set baseline.head=lda --set baseline.head_carry=$name "
+        f"{_QUICK}",
         row='baseline = { name = "slca-plus-plus", head = "lda", head_carry = "$name" }\n'
         'routing = { expert = "frozen" }',
         rival=_GATED,
     ),
     "policy": _Example(
         summary="the paper's rule for growth, with a bound on the number of sets",
-        run="lw2g run --policy $name",
+        run=f"lw2g run --policy $name {_QUICK}",
     ),
     "evidence": _Example(
         summary="cosine of the new task's mean feature with that of a set's tasks",
-        run="lw2g run --policy threshold --set policy.measure=$name --set policy.scale=value",
+        run=f"lw2g run --policy threshold --set policy.measure=$name --set policy.scale=value {_QUICK}",
     ),
     "constraint": _Example(
         summary="a reused set gives up part of its motion inside the space of its old tasks",
-        run="lw2g run --policy min --constraint $name",
+        run=f"lw2g run --policy min --constraint $name {_QUICK}",
     ),
     "retrieval": _Example(
-        summary="the nearest mean of the tasks' un-prompted features", run="lw2g run --retrieval $name"
+        summary="the nearest mean of the tasks' un-prompted features",
+        run=f"lw2g run --retrieval $name {_QUICK}",
     ),
     "benchmark": _Example(
         summary="stripes in noise, one direction and width per class", run="lw2g run --benchmark $name"
     ),
     "backbone": _Example(
         summary="a small ViT of timm, with random weights, published ones or those of a file",
-        run="lw2g run --backbone $name",
+        run=f"lw2g run --backbone $name {_QUICK}",
     ),
     "tracker": _Example(
         summary="each event of a run as a line of a file", run="lw2g run --benchmark digits --tracker $name"

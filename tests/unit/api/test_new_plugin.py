@@ -328,6 +328,7 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert second == "python -m pytest -q new-one"
     assert check == "lw2g check new-one"
     assert run.startswith("lw2g run ")
+    assert "--benchmark " in run, "the drawings of the default take longer"
     # an option names some kinds, and what every run computes is not named
     named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
     assert named.get(kind, f"--{kind} new-one") in run

@@ -126,6 +126,11 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             "error: invalid value for '--top-k': 'many' is no whole number; see lw2g predict --help",
         ),
         (
+            ["predict", "model", "image", "--reject", "5"],
+            "error: invalid value for '--reject': expected a rate between 0 and 1 but got 5; 0.05 rejects "
+            "5 % of known; see lw2g predict --help",
+        ),
+        (
             ["--top-k", "3", "predict", "model", "image"],
             "error: options stand after the command: lw2g predict --top-k 3 ...",
         ),
@@ -224,7 +229,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         "error: 3 problems in the configuration:",
         "  policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "  growth.enrgy: no such option (did you mean 'energy'?)",
-        "  run.seed: expected whole number but got 'x'",
+        "  run.seed: expected a whole number but got 'x'",
     ]
 
 
@@ -532,6 +537,10 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     ]  # no promise, no per cent
     missing = invoke("predict", "here", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
+    assert (
+        "no image file at 'aa.png' (did you mean 'a.png'?); check"
+        in invoke("predict", "here", "aa.png").stderr
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -615,4 +624,11 @@ def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
     assert (
         "no backbone is called 'vit_tinny' (did you mean 'vit-tiny'?)"
         in invoke("run", "--backbone", "vit_tinny", "--dry-run").stderr
+    )
+    assert invoke("run", "--backbone", "vit-base", "--dry-run").stderr.endswith(
+        "a model of timm with its tag (did you mean 'vit_base_patch16_224.augreg_in21k_ft_in1k'?)\n"
+    )
+    assert (
+        "benchmark.test_share: expected a share, such as 0.2, but got 20.0"
+        in invoke("run", "--benchmark", "folder", "--set", "benchmark.test_share=20", "--dry-run").stderr
     )

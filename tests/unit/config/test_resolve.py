@@ -280,14 +280,14 @@ phi = 2
     assert set(lines[1:]) == {
         "grwoth: no such section (did you mean 'growth'?)",
         "bechmark.name: no such section (did you mean 'benchmark'?)",
-        "baseline.epochs: expected whole number but got 'many'",
+        "baseline.epochs: expected a whole number but got 'many'",
         "baseline.lerning: no such option of hide-prompt (there are epochs, lr, clip)",
         "growth.energy: must be <= 1: 1.5",
         "growth.images: must be >= 16: 15",
-        "growth.centre: expected bool but got 'maybe'",
+        "growth.centre: expected true or false but got 'maybe'",
         "policy: no policy is called 'mim' (did you mean 'min'?); `lw2g plugins policy` lists all",
         "run.seed: must be >= 0: -1",
-        "run.device: must be auto, cpu, mps, cuda or cuda:N: 'gpu'",
+        "run.device: must be auto, cpu, mps, cuda or cuda:N: 'gpu' (did you mean 'cuda'?)",
         "constraints.cpk.phi: must be <= 1: 2.0",
         "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
         "`lw2g plugins constraint` lists all",

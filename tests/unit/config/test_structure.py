@@ -63,22 +63,22 @@ def test_plain_values_become_typed_ones(table, expected):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("epochs", "3", "expected whole number but got '3'"),
-        ("epochs", 3.7, "expected whole number but got 3.7"),
-        ("epochs", True, "expected whole number but got True"),
+        ("epochs", "3", "expected a whole number but got '3'"),
+        ("epochs", 3.7, "expected a whole number but got 3.7"),
+        ("epochs", True, "expected a whole number but got True"),
         ("epochs", 0, "must be >= 1: 0"),
-        ("rate", "high", "expected float but got 'high'"),
+        ("rate", "high", "expected a number but got 'high'"),
         ("rate", float("nan"), "expected a finite number but got nan"),
         ("rate", 1.5, "must be <= 1: 1.5"),
-        ("on", 1, "expected bool but got 1"),
+        ("on", 1, "expected true or false but got 1"),
         ("word", 3, "expected str but got 3"),
-        ("maybe", "x", "expected whole number or 'none' but got 'x'"),
+        ("maybe", "x", "expected a whole number or 'none' but got 'x'"),
         ("rule", "reech", "expected one of 'reach', 'below' but got 'reech' (did you mean 'reach'?)"),
         ("power", True, "expected one of 2, 4 but got True"),
         ("power", 2.0, "expected one of 2, 4 but got 2.0"),
         ("blocks", "01", "expected list of whole numbers but got '01'"),
         ("blocks", [0, "a"], "expected list of whole numbers but got [0, 'a']"),
-        ("mean", [0.5], "expected list of 3 values: float, float, float but got [0.5]"),
+        ("mean", [0.5], "expected list of 3 values: a number, a number, a number but got [0.5]"),
         ("root", 3, "expected path or 'none' but got 3"),
         ("epoch", 3, "no such option (did you mean 'epochs'?)"),
         ("inner", 3, "expected a table but got 3"),
@@ -97,7 +97,7 @@ def test_problems_of_a_nested_table_have_its_path():
     """A record within a record is read just as strictly."""
     problems = structure(Options, {"inner": {"depth": "x", "dept": 1}})[1]
     assert problems == [
-        ("inner.depth", "expected whole number but got 'x'"),
+        ("inner.depth", "expected a whole number but got 'x'"),
         ("inner.dept", "no such option (did you mean 'depth'?)"),
     ]
 

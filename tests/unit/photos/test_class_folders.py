@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from lw2g.errors import DataError
 from lw2g_photos.class_folders import notes_of, read_class_folders
 
 
@@ -26,6 +27,18 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
     assert f"{photos!r} is the only class" in note
     assert "('ant', 'bee', 'cat', ...)" in note
     assert note.endswith(f"give {photos}")
+
+
+def test_a_class_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
+    """The folder above it is the one to give, where other classes lie in it."""
+    root = _written(tmp_path, "photos/ant/1.png", "photos/bee/1.png", "alone/ant/1.png")
+    for folder, remedy in (
+        ("photos", f"if it is a class itself, give {root / 'photos'}; else "),
+        ("alone", ""),
+    ):
+        with pytest.raises(DataError) as told:
+            read_class_folders(root / folder / "ant")
+        assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
 
 
 @pytest.mark.parametrize(

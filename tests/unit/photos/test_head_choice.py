@@ -224,14 +224,17 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = (
-        "changed it by -1.0 to +0.5 points in 2 experiments with images like these, 1 of them beyond chance "
-        "(ViT-Tiny)"
+        "ended between 1.0 points below and 0.5 points above such a model in 2 experiments with images like "
+        "these, 1 of them beyond chance (ViT-Tiny)"
     )
     assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
-    assert "each class, not training (lw2g run --trained), which changed it by -3.0 to -1.0" in done.stdout
+    assert (
+        "each class, not training (lw2g run --trained), which ended between 3.0 points below and"
+        in done.stdout
+    )
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout

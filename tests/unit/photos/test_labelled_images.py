@@ -96,7 +96,7 @@ def test_every_usual_form_is_the_same_images(
         "part of a data set": Subset(Pairs(images), range(12)),
         "torch": TensorDataset(channels_first, torch.tensor(numbers)),
     }
-    found = LabelledImages.of(forms[form], "folder")
+    found = LabelledImages.of(forms[form], "")
     assert found.order == (("zebra", "ant") if "data set" in form else ("2", "10"))
     by_class = found.by_class()
     assert tuple(by_class) == found.order
@@ -110,32 +110,32 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ((IMAGES, ["a", "b"]), "folder: 3 images and 2 labels; give one for each"),
-        ((IMAGES, [0, 1, np.nan]), "folder: label 2 is nan, and no class"),
-        ((IMAGES, np.array([0.0, 1.0, 2.0])), "folder: label 0 is 0.0, and no class"),
-        ((IMAGES, [True, False, True]), "folder: label 0 is True, and no class"),
-        ((IMAGES, ["a", "b", " "]), "folder: no class can be called ''; rename it"),
+        ((IMAGES, ["a", "b"]), "3 images and 2 labels; give one for each"),
+        ((IMAGES, [0, 1, np.nan]), "label 2 is nan, and no class"),
+        ((IMAGES, np.array([0.0, 1.0, 2.0])), "label 0 is 0.0, and no class"),
+        ((IMAGES, [True, False, True]), "label 0 is True, and no class"),
+        ((IMAGES, ["a", "b", " "]), "no class can be called ''; rename it"),
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
-        (([np.full((4, 4, 3), np.nan)], ["a"]), "folder: image 0: pixels of float64 from nan to nan have no"),
+        (([np.full((4, 4, 3), np.nan)], ["a"]), "image 0: pixels of float64 from nan to nan have no"),
         (
             ([np.zeros((5, 4, 5), np.uint8)], ["a"]),
-            "folder: image 0: an array of shape [5, 4, 5] is no image",
+            "image 0: an array of shape [5, 4, 5] is no image",
         ),
         (
             (IMAGES, "cup"),
-            "folder: expected a list of labels but got 'cup'; give the class of each image, as in ['cup'",
+            "expected a list of labels but got 'cup'; give the class of each image, as in ['cup'",
         ),
-        (("dir", ["a", "b", "c"]), "folder: expected a list of images but got 'dir'; give paths, arrays"),
-        (([], []), "folder: no image was given; give at least one of each class"),
-        (IMAGES, "folder: item 0 is a ndarray, and no pair (image, label); give a folder of CLASS/IMAGE, (i"),
-        (7, "folder: expected a folder or labelled images but got int; give a folder of CLASS/IMAGE, (image"),
+        (("dir", ["a", "b", "c"]), "expected a list of images but got 'dir'; give paths, arrays"),
+        (([], []), "no image was given; give at least one of each class"),
+        (IMAGES, "item 0 is a ndarray, and no pair (image, label); give a folder of CLASS/IMAGE, (i"),
+        (7, "expected a folder or labelled images but got int; give a folder of CLASS/IMAGE, (image"),
         (
             DataLoader(Pairs(IMAGES)),
             "images but got DataLoader; a loader gives batches: give its data",
         ),
         (
             {"image": IMAGES, "label": [0, 1, 2]},
-            "folder: expected a folder or labelled images but got dict; give",
+            "expected a folder or labelled images but got dict; give",
         ),
         (([Path("nowhere.png")], ["a"]), "'nowhere.png': it cannot be read (No such file or directory)"),
     ],
@@ -145,6 +145,7 @@ def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, 
     with pytest.raises(DataError) as told:
         lw2g.start(wrong, tmp_path / "model", backbone="micro", device="cpu")
     assert message in str(told.value)
+    assert "folder:" not in str(told.value)
     assert list(tmp_path.iterdir()) == []
 
 

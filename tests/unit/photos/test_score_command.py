@@ -107,6 +107,16 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     assert done.exit_code == 2
     assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
+    assert "as the model calls it, learn it, or give unknown classes as --strangers FOLDER" in done.stderr
+    for number, name in ((2, "rad"), (3, "other")):
+        learned = tmp_path / name
+        write_images(learned / name, (30, 200, 30), 6, number)
+        lw2g.learn(model[0].with_name("model-2") if number > 2 else model[0], learned)
+    done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
+    later = model[0].with_name("model-3")
+    assert f"; {later} knows it: lw2g test {later} {tmp_path / 'more'}\n" in done.stderr
+    for number in (2, 3):
+        shutil.rmtree(model[0].with_name(f"model-{number}"))
     lw2g.unlearn(model[0], "blue", out=tmp_path / "red-alone")
     alone = ["predict", str(tmp_path / "red-alone"), str(tmp_path / "more")]
     assert "the model knows one class, and calls every image red" in CliRunner().invoke(main, alone).stderr

@@ -397,6 +397,10 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
             f"lw2g predict {models['first']} {glyphs}",
         ),
         (("start", models["first"], glyphs), f"is a model: lw2g learn {models['first']} {glyphs}"),
+        (
+            ("start", "m2", glyphs / "first"),
+            f"no folder 'm2'; the photos come first: lw2g start {glyphs / 'first'} m2\n",
+        ),
         (("start", glyphs / "first", tmp_path / "out", "--device", "gpu"), "error: --device: must be auto"),
         (
             ("start", glyphs / "first", tmp_path / "out", "--weights", "/nope"),

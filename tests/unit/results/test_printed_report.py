@@ -102,7 +102,7 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
     ("damage", "told"),
     [
         (_flip, "does not match its checksum"),
-        (_reseal(metrics={"faa": "58.33"}), "expected float but got '58.33' at metrics.faa"),
+        (_reseal(metrics={"faa": "58.33"}), "expected a number but got '58.33' at metrics.faa"),
         (_reseal(metrics=None), "no value at metrics"),
         (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
         (_reseal(accuracy_matrix=[[1.0]]), "expected 1 task,"),

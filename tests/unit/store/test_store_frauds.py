@@ -277,7 +277,7 @@ FRAUDS = {
     ),
     "another type": (
         _set("accuracy_matrix", to=[["<b>"]]),
-        "json: 'record.json': expected float but got '<b>' at",
+        "json: 'record.json': expected a number but got '<b>' at",
     ),
     "a path": (_set("findings", to={"a": "/home/me/x"}), "machine: 'record.json' contains a local path"),
     "nested configuration": (_file("config.toml", b"a = " + b"[" * 9_999), "seal: "),
