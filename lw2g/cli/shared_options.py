@@ -96,9 +96,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     settings = values.get("settings") or {}
     for name, dotted in {**SHORT, "seeds": SHORT["seed"]}.items():
         if dotted in settings and values.get(name) is not None:
-            raise ConfigError(
-                f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out"
-            )
+            raise ConfigError(f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out")
     # what is typed overrides what such a word stands for
     options |= settings
     alone = {name: values.get(name) for name in (*SHORT, "trackers")}

@@ -31,6 +31,7 @@ from lw2g.config.settings import (
 from lw2g.config.structure import structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
+from lw2g.config.unread import unread_notes
 from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest, problems_in
 from lw2g.interfaces.component import (
@@ -141,6 +142,7 @@ class _Resolver:
             self.problems.extend(input_problems(self.catalogue, config))
             if idle := idle_constraints(self.catalogue, config):
                 (self.problems if self.written.types_constraints else self.notes).append(idle)
+            self.notes += unread_notes(self.catalogue, config, self.written, self.preset_tables)
         if self.problems or config is None:
             raise ConfigError(problems_in("the configuration", self.problems))
         mapping = to_mapping(config)

@@ -243,7 +243,10 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
             ["--seed", "1", "--set", "run.seed=2"],
             "run.seed is given twice: as --seed and as --set run.seed; leave one out",
         ),
-        (["--seeds", "1", "--set", "run.seed=2"], "run.seed is given twice: as --seeds and as --set run.seed"),
+        (
+            ["--seeds", "1", "--set", "run.seed=2"],
+            "run.seed is given twice: as --seeds and as --set run.seed",
+        ),
         (["--policy", "one", "--set", "policy.name=min"], "policy.name is given twice: as --policy and as"),
     ],
 )
