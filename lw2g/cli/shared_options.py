@@ -201,13 +201,13 @@ def experiment_options(command: F) -> F:
             cls=Further,
         ),
         field_option(RunConfig, "protocol", type=click.Choice(protocols), cls=Further),
-        option_of(run, "weights", metavar="FILE", type=path, cls=Further),
+        option_of(run, "weights", metavar="FILE", type=path),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
         # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
         click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
         option_of(run, "out", metavar="DIR", type=path),
-        field_option(RunConfig, "device"),
+        field_option(RunConfig, "device", cls=Further),  # which is found without it
         field_option(RunConfig, "devices", cls=Further),
         # what the configuration says of a wrong value says more than click would
         field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]", cls=Further),
