@@ -11,7 +11,7 @@ from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks.folder import FolderBenchmark
-from lw2g_benchmarks.listed_images import FileSource
+from lw2g_benchmarks.listed_images import FileSource, say_once
 from lw2g_benchmarks.options import FolderConfig
 
 
@@ -62,6 +62,14 @@ def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "training images of \\x1b[2Jinsects: " in told
     assert told.replace("\n", "").isprintable()
+
+
+def test_a_folder_that_is_opened_again_is_summed_up_once(tree, capsys):
+    """As by a dry run that fails and looks for what is missing, or of several kinds of cells."""
+    say_once.cache_clear()
+    stream(tree)
+    stream(tree)
+    assert capsys.readouterr().err.count("training images of insects: ") == 1
 
 
 @pytest.mark.usefixtures("without_heic")
@@ -293,6 +301,7 @@ def test_bad_images_are_named_before_anything_is_trained(tree, capsys):
     listed = ", ".join(f'"{name}"' for name in bad)
     assert str(caught.value).startswith("3 of 13 images cannot be used, first '")
     assert str(caught.value).endswith(f": 'benchmark.exclude=[{listed}]'")
+    say_once.cache_clear()
     made = stream(tree, exclude=tuple(bad))
     assert [len(task.train) for task in made.tasks] == [3, 3, 4]
     assert "insects/train/ant/1.png" not in made.tasks[0].train.ids
