@@ -364,7 +364,7 @@ class _Resolver:
         if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
             why = "is told the task"
             if retrieval is None:
-                why = "is not asked: the baseline uses all sets"
+                why = "is not asked: the baseline makes no choice among sets"
             self.problems.append(f"routing.mix: expected 1 but got {routing.mix!r}; retrieval {why}")
         return routing
 
