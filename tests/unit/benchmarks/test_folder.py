@@ -190,6 +190,10 @@ def test_explicit_class_order_over_merged_roots(tree, tmp_path):
     assert chosen.class_order == (4, 0, 2)
     assert chosen.tasks[0].train.ids[0] == "sketches/train/bee/0.png"
     assert chosen.deviations == ("2 of 5 classes left out",)
+    assert "class_order leaves out 2 of 5 classes: cat, insects/bee" in chosen.notes
+    told = "2 does not split 3 classes evenly: class_order leaves out 2 of 5 classes: cat, in"
+    with pytest.raises(ConfigError, match=told):
+        stream(tree, more_roots=(other,), class_order=("sketches/bee", "ant", "dog"), increment=2)
 
 
 def test_bad_class_orders_are_refused(tree):

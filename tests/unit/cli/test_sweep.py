@@ -97,7 +97,9 @@ def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
     monkeypatch.setattr(
         estimating, "estimate", lambda config, _: measured.append(config.baseline.name) or attrs.evolve(COST)
     )
+    monkeypatch.setattr(sys.modules[__name__], "COST", attrs.evolve(COST, notes=("class_order leaves out",)))
     printed = call(grid, "--dry-run").splitlines()
+    assert printed.count("note: class_order leaves out") == 1
     assert printed[-1] == (
         "one after the other on cpu: time 0:20:00, memory 1 GiB for each, disk 2 MiB (1 kind of cells "
         "measured; accurate to about 50 %)"
