@@ -13,6 +13,7 @@ from lw2g.api.arguments import SHORT, as_options, with_short
 from lw2g.api.experiment import Begun, experiment_of, fork_of
 from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.console import console
 
@@ -120,6 +121,8 @@ def run(
     experiment = experiment_of(Path(config) if config else None, keyed, local.catalogue())
     # only now is it known how many processes the run has
     local.require_reach(experiment.config)
+    for text in experiment.notes:
+        tell_note(text)
     with experiment.new_directory(out) as directory:
         return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)
 

@@ -94,23 +94,26 @@ def _require_known(key: str) -> None:
 
 
 def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """Return the options of ``KEY=VALUE`` texts by their keys; the last one of a key holds.
+    """Return the options of ``KEY=VALUE`` texts by their keys.
 
     Args:
         texts: The texts.
         option: What they follow on the command line.
 
     Raises:
-        ConfigError: A text has no key or no equals sign.
+        ConfigError: A text has no key or no equals sign, or two have one key.
     """
-    settings = {}
+    settings: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(
                 f"{option}: expected KEY=VALUE but got {shown(text)}", "write it like growth.energy=0.9"
             )
-        settings[key.strip()] = parse_value(value.strip())
+        key = key.strip()
+        if key in settings:
+            raise ConfigError(f"{key} is given twice behind {option}", "leave one out")
+        settings[key] = parse_value(value.strip())
     return settings
 
 

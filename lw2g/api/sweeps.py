@@ -98,7 +98,7 @@ def sweep(
     catalogue = load_catalogue()
     cells = _cells(file, catalogue, settings or {}, rehearse)
     # cells are checked before the first one starts: a mistake in the last would be reported after hours
-    require_valid(cells, catalogue)
+    require_valid(cells, catalogue, rehearsed=rehearse is not None)
     if rehearse is not None:
         # it has a folder next to that of the real sweep, which must not take these cells for its own
         name += "-rehearsed"

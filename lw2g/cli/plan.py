@@ -6,13 +6,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from lw2g.errors import counted
-from lw2g.runtime.console import console, in_units, printable, table
+from lw2g.runtime.console import console, in_units, note, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.sweeps import Plan
@@ -65,6 +66,8 @@ def _cost_lines(plan: Plan) -> Iterator[str]:
         yield f"no estimate of {len(costs) - len(known)} of them, for which something is not here"
     if not known:
         return
+    for text in dict.fromkeys(chain.from_iterable(cost.notes for cost in known)):
+        note(text)
     seconds = sum(cost.seconds for cost in known)
     memory = f"memory {in_units(max(cost.memory for cost in known))} for each"
     if of_device := [cost.device_memory for cost in known if cost.device_memory is not None]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lw2g.errors import counted
-from lw2g.runtime.console import in_units, printable
+from lw2g.runtime.console import in_units, note, printable
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -31,6 +31,8 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
     else:
         if cost is not None:
+            for text in cost.notes:
+                note(text)
             click.echo(printable(_in_a_line(cost)))
         for line in missing:
             click.echo(printable(f"missing: {line}"))

@@ -96,9 +96,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     settings = values.get("settings") or {}
     for name, dotted in {**SHORT, "seeds": SHORT["seed"]}.items():
         if dotted in settings and values.get(name) is not None:
-            raise ConfigError(
-                f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out"
-            )
+            raise ConfigError(f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out")
     # what is typed overrides what such a word stands for
     options |= settings
     alone = {name: values.get(name) for name in (*SHORT, "trackers")}
@@ -218,13 +216,13 @@ def experiment_options(command: F) -> F:
             cls=Further,
         ),
         field_option(RunConfig, "protocol", type=click.Choice(protocols), cls=Further),
-        option_of(run, "weights", metavar="FILE", type=path, cls=Further),
+        option_of(run, "weights", metavar="FILE", type=path),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
         # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
         click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
         option_of(run, "out", metavar="DIR", type=path),
-        field_option(RunConfig, "device"),
+        field_option(RunConfig, "device", cls=Further),  # which is found without it
         field_option(RunConfig, "devices", cls=Further),
         # what the configuration says of a wrong value says more than click would
         field_option(RunConfig, "precision", type=str, metavar=f"[{'|'.join(precisions)}]", cls=Further),

@@ -31,6 +31,7 @@ from lw2g.config.settings import (
 from lw2g.config.structure import structure
 from lw2g.config.toml import read_toml, to_mapping
 from lw2g.config.unknown import unknown_name
+from lw2g.config.unread import unread_notes
 from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest, problems_in
 from lw2g.interfaces.component import (
@@ -141,6 +142,7 @@ class _Resolver:
             self.problems.extend(input_problems(self.catalogue, config))
             if idle := idle_constraints(self.catalogue, config):
                 (self.problems if self.written.types_constraints else self.notes).append(idle)
+            self.notes += unread_notes(self.catalogue, config, self.written, self.preset_tables)
         if self.problems or config is None:
             raise ConfigError(problems_in("the configuration", self.problems))
         mapping = to_mapping(config)
@@ -362,7 +364,7 @@ class _Resolver:
         if routing is not None and routing.mix != 1 and (retrieval is None or retrieval.control):
             why = "is told the task"
             if retrieval is None:
-                why = "is not asked: the baseline uses all sets"
+                why = "is not asked: the baseline makes no choice among sets"
             self.problems.append(f"routing.mix: expected 1 but got {routing.mix!r}; retrieval {why}")
         return routing
 

@@ -89,6 +89,11 @@ def _lacks_nothing(_config: Any) -> tuple[str, str] | None:
     return None
 
 
+def _reads_all(_config: Any) -> Mapping[str, str]:
+    """Return nothing: most components read each option whatever the others are."""
+    return {}
+
+
 def _is_held_equal(_instance: object, field: attrs.Attribute[Any], values: Mapping[str, Any]) -> None:
     for key in values:
         if key != "backbone.name" and not key.startswith("benchmark."):
@@ -186,6 +191,9 @@ class Component:
             without files that do not ship with lw2g.
         lacks: ``lacks(config)`` returns the option that has to name a file or a folder and names none, with
             how to get it; None if the options suffice.
+        unread: ``unread(config)`` returns the options that nothing reads beside the others, each with what to
+            say of it, such as ``{"epochs": "is not read: adapt=none trains nothing"}``. A run tells those
+            that somebody has set, and a sweep refuses cells that differ in them alone.
         aliases: Names by which users look for it.
     """
 
@@ -207,6 +215,7 @@ class Component:
     control: bool = False
     rehearsal: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
+    unread: Callable[[Any], Mapping[str, str]] = _reads_all
     aliases: tuple[Alias, ...] = ()
 
 

@@ -88,8 +88,9 @@ class Stepped(Event):
         epochs: Epochs of the phase.
         loss: Mean loss of the epoch so far; None outside training.
         images_per_second: Speed of the epoch or phase; None where no images are counted.
-        unit: What ``done`` and ``total`` count: ``images``, each once for every set that it passes through,
-            or what the phase says; empty where nobody says.
+        unit: What ``done`` and ``total`` count: ``images``, each once for every set that it passes through;
+            ``images anew`` where features of others are kept; or what the phase says; empty where nobody
+            says.
         elapsed: Seconds since the run started, those before a resume included.
         remaining: Expected seconds until the run ends; None while unknown.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 import numpy as np
@@ -207,9 +208,15 @@ class Evaluator:
         order = np.argsort(placed[images, slots], kind="stable")
         images = images[order]
         slots = slots[order]
+        # a count of fewer images than those seen says that the others' features stay
+        unit = "images" if len(images) == sets.size else "images anew"
         begin = time.perf_counter()
         stale = predictor.pair_features(
-            self._images, images, placed[images, slots], self._batch_size, reporter.advance
+            self._images,
+            images,
+            placed[images, slots],
+            self._batch_size,
+            partial(reporter.advance, unit=unit),
         )
         changes = []
         for part, features in stale:

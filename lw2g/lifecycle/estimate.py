@@ -57,6 +57,7 @@ class Estimate:
         device: Where it was measured.
         runs: Number of runs, one after the other, that time and disk cover.
         trained: How many tasks, from the first on, train; None: all.
+        notes: What the run will tell of its data.
     """
 
     seconds: float
@@ -68,6 +69,7 @@ class Estimate:
     device: str
     runs: int = 1
     trained: int | None = None
+    notes: tuple[str, ...] = ()
 
     def times(self, runs: int) -> Estimate:
         """Return the cost of several runs that differ only in seed."""
@@ -219,6 +221,7 @@ def _continued(
         images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
         device=run.engine.device_name or str(run.engine.device),
         trained=run.baseline.trained_tasks,
+        notes=tuple(data.notes),
     )
 
 

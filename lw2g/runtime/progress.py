@@ -226,7 +226,7 @@ class Reporter:
             return
         self._last = now
         of_phase = (epoch * total + done) / (epochs * total)  # the share of all epochs
-        if images_per_second is None and unit == "images":
+        if images_per_second is None and unit.startswith("images"):
             images_per_second = done / max(now - self._counted_from, 1e-9)
         event = Stepped(
             task=self._task,

@@ -44,15 +44,15 @@ def figures(
     Args:
         done: What is done.
         total: All; None where nobody knows.
-        unit: What they count, such as ``images``; ``bytes`` are told in a suitable unit, and without one the
-            numbers stand alone.
+        unit: What they count, such as ``images``, whose first word the speed has; ``bytes`` are told in a
+            suitable unit, and without one the numbers stand alone.
         per_second: What is done in a second; None where nothing is said of it.
         short: Whether the speed leaves out the unit.
 
     >>> figures(320, 640, "images", 99.6), figures(320, 640, "images", 99.6, short=True)
     ('320 of 640 images, 100 images/s', '320/640 images, 100/s')
-    >>> figures(3, 9, "")
-    '3 of 9'
+    >>> figures(3, 9, ""), figures(32, 64, "images anew", 99.6)
+    ('3 of 9', '32 of 64 images anew, 100 images/s')
     """
     if unit == "bytes":
         text = in_units(done) if total is None else f"{in_units(done)} of {in_units(total)}"
@@ -64,7 +64,7 @@ def figures(
         text += f" {unit}"
     if per_second is not None:
         digits = 0 if per_second >= 10 else 1  # what is slower than an image a second is not 0
-        text += f", {per_second:.{digits}f}" + ("/s" if short else f" {unit}/s")
+        text += f", {per_second:.{digits}f}" + ("/s" if short else f" {unit.partition(' ')[0]}/s")
     return text
 
 

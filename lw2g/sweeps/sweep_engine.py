@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import threading
@@ -11,9 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from types import FrameType
+from typing import Any
 
 from lw2g.config.resolve import resolve
+from lw2g.config.settings import ExperimentConfig
+from lw2g.config.toml import flat, to_mapping
+from lw2g.config.unread import unread_options
 from lw2g.errors import ConfigError, Lw2gError, problems_in
+from lw2g.ground.notes import tell_note_once
 from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import STOPS
@@ -32,22 +38,56 @@ _LONGEST_REASON = 300
 _ERROR = re.compile(r"error: |[\w.]+(Error|Exception)\b")
 
 
-def require_valid(cells: Sequence[Cell], catalogue: Catalogue) -> None:
-    """Resolve all cells, so that every mistake shows before the first cell starts.
+def require_valid(cells: Sequence[Cell], catalogue: Catalogue, *, rehearsed: bool = False) -> None:
+    """Resolve all cells, so that every mistake shows before the first cell starts; tell their notes once.
+
+    Args:
+        cells: The cells.
+        catalogue: The components.
+        rehearsed: Whether they rehearse others, which have been checked: their own settings say nothing new.
 
     Raises:
         ConfigError: Some cells cannot be used; the message lists each problem once, with its cells.
     """
     problems: dict[str, list[str]] = {}
+    notes: dict[str, None] = {}
+    twins = _Twins(catalogue)
     for cell in cells:
         try:
             resolved = resolve(catalogue, file=cell.tables())
             require_drawings(resolved, catalogue, "--set backbone.name=")
+            if not rehearsed:
+                twins.require_none(resolved.config)
         except Lw2gError as error:
             problems.setdefault(str(error), []).append(cell.label)
+        else:
+            notes |= dict.fromkeys(resolved.notes)
     if problems:
         lines = [f"{text} (in {_cells(labels)})" for text, labels in problems.items()]
         raise ConfigError(problems_in("the cells", lines))
+    if not rehearsed:
+        for text in notes:
+            tell_note_once(text)
+
+
+class _Twins:
+    """The cells so far, by all that a run reads of them."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._unread_by_read: dict[str, dict[str, Any]] = {}
+
+    def require_none(self, config: ExperimentConfig) -> None:
+        """Refuse a cell that differs from an earlier one in options alone that nothing reads."""
+        words = unread_options(self._catalogue, config)
+        read: dict[str, Any] = {}
+        unread: dict[str, Any] = {}
+        for key, value in flat(to_mapping(config)).items():
+            (unread if key in words else read)[key] = value
+        other = self._unread_by_read.setdefault(json.dumps(read, default=str), unread)
+        differing = [key for key in unread if unread[key] != other[key]]
+        if differing:
+            raise ConfigError(f"cells differ in {differing[0]} alone, which {words[differing[0]]}")
 
 
 def _cells(labels: Sequence[str]) -> str:

@@ -154,9 +154,7 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
         )
     # bytes: four for each float32, and what one image takes on its way
     needed = sum(4 * parameter.numel() for parameter in plan.parameters()) + bytes_per_image(plan, sizes)
-    require_memory(
-        needed, f"backbone {name!r} for images of {side} pixels", "give a smaller image size"
-    )
+    require_memory(needed, f"backbone {name!r} for images of {side} pixels", "give a smaller image size")
     if not has_blocks(plan):
         _require_vector(name, plan, side)
 

@@ -39,7 +39,7 @@ from lw2g.plugin import (
 from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, ClassFiles, crops_by_class
 from lw2g_benchmarks.listed_images import IMAGES_OF, FileSource, ImageFile, file_of
 from lw2g_benchmarks.options import FolderConfig
-from lw2g_benchmarks.orders import ordered
+from lw2g_benchmarks.orders import ordered, unnamed
 from lw2g_benchmarks.recurrence import sizes_of
 from lw2g_benchmarks.tasks import LabelledImages, build_stream
 from lw2g_benchmarks.transforms import ConfiguredTransforms
@@ -95,15 +95,24 @@ class FolderBenchmark(ConfiguredTransforms):
             deviations.append(f"test images are a share of {draw.share:g} of each class, drawn ({draw.seed})")
         if config.exclude:
             deviations.append(f"{counted(len(config.exclude), 'image')} excluded, first {config.exclude[0]}")
+        left_out = ""
         if len(order) < len(names):
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
+            left_out = f"class_order leaves out {unnamed(order, names)}"
+            notes.append(left_out)
+        try:
+            sizes = sizes_of(config, len(order))
+        except ConfigError as error:
+            if not left_out:
+                raise
+            raise ConfigError(f"{error.what}: {left_out}", error.remedy) from error
         return build_stream(
             name="folder",
             train=self._images("train", limits["train"], classes, names, order, tuple(domains)),
             test=self._images("test", limits["test"], classes, names, order, tuple(domains)),
             class_names=names,
             order=order,
-            sizes=sizes_of(config, len(order)),
+            sizes=sizes,
             options=config,
             domains=tuple(domains),
             deviations=deviations,

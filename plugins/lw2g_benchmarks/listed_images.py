@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -39,6 +40,7 @@ __all__ = [
     "content_of",
     "file_of",
     "no_files",
+    "say_once",
     "tell_progress",
 ]
 
@@ -175,7 +177,7 @@ class FileSource:
             raise _refusal(bad, len(self._ids))
         places = list(dict.fromkeys(name.partition("/")[0] for name in self._ids))
         more = " ..." if len(places) > 1 else ""
-        _say(f"{self._what} of {places[0]}{more}: {_summary(headers)}")
+        say_once(f"{self._what} of {places[0]}{more}: {_summary(headers)}")
         self._stamps = stamps
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()
@@ -241,6 +243,8 @@ def _size_text(header: ImageHeader) -> str:
     return "x".join(map(str, header.size))
 
 
-def _say(text: str) -> None:
+@cache
+def say_once(text: str) -> None:
+    """Print a line that a command comes by several times, as where it opens a folder again."""
     # names of files may hold what a terminal would obey
     print(printable(text), file=sys.stderr, flush=True)

@@ -40,6 +40,9 @@ TestResize: TypeAlias = Literal["crop", "squash"]
 Interpolation: TypeAlias = Literal["bilinear", "bicubic"]
 NORMALISATIONS: tuple[Normalisation, ...] = ("unit", "cifar100", "native", "imagenet")
 
+SIZES = ("increment", "base", "uneven")
+"""Options that say how many classes a task has."""
+
 NORMALISE_HELP = (
     "input statistics: native (what the backbone was trained with), unit (plain 0..1), cifar100 or imagenet"
 )
@@ -103,6 +106,35 @@ class OrderOptions:
         return self.stream in ("versatile", "repetition") or (
             self.order != "natural" and not self.class_order
         )
+
+    def unread(self) -> dict[str, str]:
+        """Return the options that nothing reads beside the others, each with what to say of it."""
+        unread = {}
+        if not self.draws_order and not self.draws_images:
+            remedy = (
+                "leave class_order out"
+                if self.class_order
+                else "for another class order: benchmark.order=seeded"
+            )
+            unread["order_seed"] = f"draws nothing; {remedy}"
+        if self.class_order:
+            unread["order"] = "is not read: class_order says it"
+        if self.shots is None:
+            unread["shots_from"] = "is not read without shots"
+        if self.imbalance == 1:
+            unread["imbalance_shuffled"] = "is not read without imbalance"
+        if self.stream != "repetition":
+            unread["tasks"] = "is not read: it is for stream=repetition"
+        if self.stream == "domains":
+            unread |= dict.fromkeys(
+                SIZES, "is not read: with stream=domains a task has all classes of a domain"
+            )
+        elif self.stream == "repetition":
+            unread |= dict.fromkeys(
+                SIZES[1:], "is not read: with stream=repetition all tasks have 'increment' classes"
+            )
+        known = attrs.fields_dict(type(self))  # of these, a benchmark need not have all
+        return {name: words for name, words in unread.items() if name in known}
 
     @property
     def draws_images(self) -> bool:

@@ -18,9 +18,11 @@ import numpy as np
 from lw2g.plugin import ConfigError, composed, counted, nearest
 from lw2g_benchmarks.options import ORDERS, Order, OrderOptions
 
-__all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes"]
+__all__ = ["SplitName", "class_order", "ordered", "parse_split_name", "task_sizes", "unnamed"]
 
 
+_LISTED = 5
+"""Classes that a message names at most."""
 _SPLIT_NAME = re.compile(
     r"(?P<dataset>[\w-]+)\(inc(?P<increment>[1-9]\d*)task(?P<tasks>[1-9]\d*)\)", re.IGNORECASE
 )
@@ -118,6 +120,17 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
             "name each class once",
         )
     return order
+
+
+def unnamed(order: Sequence[int], names: Sequence[str]) -> str:
+    """Return which classes an order leaves out, of how many.
+
+    >>> unnamed((0, 2), ["ant", "bee", "cat"])
+    '1 of 3 classes: bee'
+    """
+    left_out = [name for label, name in enumerate(names) if label not in order]
+    more = " ..." if len(left_out) > _LISTED else ""
+    return f"{len(left_out)} of {len(names)} classes: {', '.join(left_out[:_LISTED])}{more}"
 
 
 def task_sizes(

@@ -18,7 +18,6 @@ _READERS = {
     "five-datasets": lazy("lw2g_benchmarks.arrays:FiveDatasetsBenchmark"),
 }
 _FILES = lazy("lw2g_benchmarks.published:PublishedBenchmark")
-_PER_TASK = ("increment", "base", "uneven")
 _SMALL = {"train_per_class": 10, "test_per_class": 5}
 """Images of a rehearsal."""
 _POSED = {"stream", "tasks"}
@@ -27,7 +26,7 @@ _POSED = {"stream", "tasks"}
 
 def _held_equal(config: type[Any], *but: str) -> dict[str, Any]:
     """Return the defaults of the options that choose split, class order and transforms."""
-    names = {"split", *_PER_TASK}
+    names = {"split", *options.SIZES}
     for group in (options.OrderOptions, options.TransformOptions):
         names |= attrs.fields_dict(group).keys()
     names -= _POSED
@@ -64,6 +63,7 @@ def _record(name: str, published: Published) -> BenchmarkComponent:
         name=name,
         family=name,
         config=config,
+        unread=options.OrderOptions.unread,
         build=_READERS.get(name, _FILES),
         data=data,
         rehearsal={"shots": _SMALL["train_per_class"]},
@@ -81,6 +81,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             name="digits",
             family="digits",
             config=options.DigitsConfig,
+            unread=options.OrderOptions.unread,
             build=lazy("lw2g_benchmarks.digits:DigitsBenchmark"),
             like_for_like={**_held_equal(options.DigitsConfig), "backbone.name": "micro"},
             embedded=True,
@@ -91,6 +92,7 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             name="glyphs",
             family="glyphs",
             config=options.GlyphsConfig,
+            unread=options.OrderOptions.unread,
             build=lazy("lw2g_benchmarks.glyphs:GlyphsBenchmark"),
             fresh_stream=lazy("lw2g_benchmarks.glyphs:fresh_stream"),
             like_for_like={**_held_equal(options.GlyphsConfig), "backbone.name": "micro"},
@@ -102,9 +104,10 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             name="folder",
             family="folder",
             config=options.FolderConfig,
+            unread=options.OrderOptions.unread,
             build=lazy("lw2g_benchmarks.folder:FolderBenchmark"),
             # data and backbone are the user's
-            like_for_like=_held_equal(options.FolderConfig, *_PER_TASK),
+            like_for_like=_held_equal(options.FolderConfig, *options.SIZES),
             rehearsal={"uneven": True, "train_transform": "none", **_SMALL},
             lacks=_no_root,
             summary="any image-folder tree with train/ and test/",
@@ -113,14 +116,16 @@ def lw2g_benchmarks() -> list[BenchmarkComponent]:
             name="given",
             family="folder",  # data of the user's own, too
             config=options.GivenConfig,
+            unread=options.OrderOptions.unread,
             build=lazy("lw2g_benchmarks.given:GivenBenchmark"),
-            like_for_like=_held_equal(options.GivenConfig, *_PER_TASK),
+            like_for_like=_held_equal(options.GivenConfig, *options.SIZES),
             summary="Python objects (lw2g.run(benchmark=[(train, test), ...])) or a data set of the hub",
         ),
         BenchmarkComponent(
             name="features",
             family="features",
             config=options.FeaturesConfig,
+            unread=options.OrderOptions.unread,
             build=lazy("lw2g_benchmarks.features:FeaturesBenchmark"),
             like_for_like={"backbone.name": "features"},
             vectors=True,

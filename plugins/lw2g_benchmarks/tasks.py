@@ -283,19 +283,8 @@ def build_stream(
         fingerprint=_fingerprint(header, {"train": train, "test": test}, positions),
         planted_groups=planted_groups,
         deviations=(*deviations, *_deviations(options)),
-        notes=tuple(filter(None, (*notes, not_compared, _idle_seed(options)))),
+        notes=tuple(filter(None, (*notes, not_compared))),
     )
-
-
-def _idle_seed(options: OrderOptions) -> str:
-    """Return what to say of an ``order_seed`` that somebody has set and that draws nothing; else nothing."""
-    by_default = attrs.fields_dict(type(options))["order_seed"].default
-    if options.draws_order or options.draws_images or options.order_seed == by_default:
-        return ""
-    remedy = (
-        "leave class_order out" if options.class_order else "for another class order: benchmark.order=seeded"
-    )
-    return f"benchmark.order_seed={options.order_seed} draws nothing; {remedy}"
 
 
 def _require_known_labels(splits: Sequence[LabelledImages], order: Sequence[int]) -> None:

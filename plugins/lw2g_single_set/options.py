@@ -74,6 +74,14 @@ class RanPacConfig(AdapterOptions, TokenOptions):
         published="task",
     )
 
+    def unread(self) -> dict[str, str]:
+        """Return the options that nothing reads under this ``adapt``, each with what to say of it."""
+        if self.adapt == "none":
+            names = [*attrs.fields_dict(AdapterOptions), "length"]
+            return dict.fromkeys(names, "is not read: adapt=none trains nothing")
+        other = {"adapter": "length", "vpt-deep": "bottleneck"}[self.adapt]
+        return {other: f"is not read: adapt={self.adapt} has none"}
+
 
 @attrs.frozen(kw_only=True)
 class SimpleCILConfig(RandomFeatureOptions):
@@ -167,6 +175,13 @@ class OnePromptConfig(SteppingOptions):
     outlier_energy: float = option(
         -3.0, "energy that outliers should stay above", validator=le(0), published=-3.0
     )
+
+    def unread(self) -> dict[str, str]:
+        """Return the options that nothing reads without outliers, each with what to say of it."""
+        if self.outliers != "none":
+            return {}
+        names = ("outlier_share", "outlier_weight", "known_energy", "outlier_energy")
+        return dict.fromkeys(names, "is not read: outliers=none")
 
     @property
     def head_epochs(self) -> int:

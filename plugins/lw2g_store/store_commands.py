@@ -10,7 +10,7 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import DataError, counted
+from lw2g.errors import DataError, as_word, counted
 from lw2g.runtime.console import in_units, printable
 from lw2g_store import stores
 
@@ -37,6 +37,10 @@ def submit(run: Path, **options: Any) -> None:
     packed, added = stores.submit(run, **options)
     if added is not None:
         click.echo(f"the store's new protocol: {added}")
+        click.echo("commit it first, by itself: a proposal of a run adds that run alone")
+        click.echo(
+            "data of your own get a name in it by lw2g store protocol STORE RUN --data NAME, before submit"
+        )
     for name, size in packed.sizes.items():
         click.echo(f"  {name}: {in_units(size)}")
     click.echo(printable(f"{packed.path}: {in_units(sum(packed.sizes.values()))}; nothing was uploaded"))
@@ -51,9 +55,14 @@ def store() -> None:
 @store.command(short_help="Make an empty store.", help=help_of(stores.init_store))
 @click.argument("directory", metavar="DIR", type=_RUN)
 def init(directory: Path) -> None:
-    """Print the files."""
+    """Print the files, and what comes next."""
     for path in stores.init_store(directory):
         click.echo(f"{path}")
+    place = as_word(directory)
+    click.echo(
+        f"next, with a checkout of lw2g: pip wheel --no-deps CHECKOUT -w {as_word(directory / 'tools')}"
+    )
+    click.echo(f"then commit all of it, and: lw2g submit RUN --out {place} --new-protocol")
 
 
 @store.command(short_help="Add the protocol of a run to a store.", help=help_of(stores.add_protocol))

@@ -11,7 +11,7 @@ from PIL import Image
 
 from lw2g.errors import ConfigError, DataError
 from lw2g_benchmarks.folder import FolderBenchmark
-from lw2g_benchmarks.listed_images import FileSource
+from lw2g_benchmarks.listed_images import FileSource, say_once
 from lw2g_benchmarks.options import FolderConfig
 
 
@@ -62,6 +62,14 @@ def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "training images of \\x1b[2Jinsects: " in told
     assert told.replace("\n", "").isprintable()
+
+
+def test_a_folder_that_is_opened_again_is_summed_up_once(tree, capsys):
+    """As by a dry run that fails and looks for what is missing, or of several kinds of cells."""
+    say_once.cache_clear()
+    stream(tree)
+    stream(tree)
+    assert capsys.readouterr().err.count("training images of insects: ") == 1
 
 
 @pytest.mark.usefixtures("without_heic")
@@ -182,6 +190,10 @@ def test_explicit_class_order_over_merged_roots(tree, tmp_path):
     assert chosen.class_order == (4, 0, 2)
     assert chosen.tasks[0].train.ids[0] == "sketches/train/bee/0.png"
     assert chosen.deviations == ("2 of 5 classes left out",)
+    assert "class_order leaves out 2 of 5 classes: cat, insects/bee" in chosen.notes
+    told = "2 does not split 3 classes evenly: class_order leaves out 2 of 5 classes: cat, in"
+    with pytest.raises(ConfigError, match=told):
+        stream(tree, more_roots=(other,), class_order=("sketches/bee", "ant", "dog"), increment=2)
 
 
 def test_bad_class_orders_are_refused(tree):
@@ -293,6 +305,7 @@ def test_bad_images_are_named_before_anything_is_trained(tree, capsys):
     listed = ", ".join(f'"{name}"' for name in bad)
     assert str(caught.value).startswith("3 of 13 images cannot be used, first '")
     assert str(caught.value).endswith(f": 'benchmark.exclude=[{listed}]'")
+    say_once.cache_clear()
     made = stream(tree, exclude=tuple(bad))
     assert [len(task.train) for task in made.tasks] == [3, 3, 4]
     assert "insects/train/ant/1.png" not in made.tasks[0].train.ids

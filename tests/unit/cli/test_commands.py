@@ -252,6 +252,10 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
             ["--seeds", "1", "--set", "run.seed=2"],
             "run.seed is given twice: as --seeds and as --set run.seed",
         ),
+        (
+            ["--set", "baseline.head=lda", "--set", "baseline.head=auto"],
+            "baseline.head is given twice behind --set; leave one out",
+        ),
         (["--policy", "one", "--set", "policy.name=min"], "policy.name is given twice: as --policy and as"),
     ],
 )

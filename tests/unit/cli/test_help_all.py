@@ -64,6 +64,11 @@ def test_further_options_are_in_the_whole_help_alone(words):
     assert shown(helped(*words.split(), "--help-all")) == options | {"--help-all"}
 
 
+def test_what_the_error_without_a_network_names_is_shown_at_first():
+    """Weights in a file."""
+    assert "--weights" in helped("run", "--help")
+
+
 def test_a_further_option_is_used_and_told_like_any_other():
     """Hidden at first is hidden from the help alone."""
     done = CliRunner().invoke(main, ["config", "--devices", "2", "--precision", "32-true"])

@@ -23,6 +23,7 @@ from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import locked, one_writer
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle import estimate as estimating
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import printable
@@ -87,7 +88,6 @@ def test_a_dry_run_prints_cells_and_needs_alone(grid):
         file.write('"benchmark.order_seed" = [1, 2, 3]\n')
     seeded = ("--set", "benchmark.order=seeded")
     assert "6 cells: 2 seeds of 3 class orders" in call(grid, "--dry-run", *seeded)
-    assert "6 cells: 2 seeds of one class order" in call(grid, "--dry-run")  # nothing draws the natural order
     assert [path.name for path in Path().iterdir()] == ["two.toml"]
 
 
@@ -97,7 +97,9 @@ def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
     monkeypatch.setattr(
         estimating, "estimate", lambda config, _: measured.append(config.baseline.name) or attrs.evolve(COST)
     )
+    monkeypatch.setattr(sys.modules[__name__], "COST", attrs.evolve(COST, notes=("class_order leaves out",)))
     printed = call(grid, "--dry-run").splitlines()
+    assert printed.count("note: class_order leaves out") == 1
     assert printed[-1] == (
         "one after the other on cpu: time 0:20:00, memory 1 GiB for each, disk 2 MiB (1 kind of cells "
         "measured; accurate to about 50 %)"
@@ -109,6 +111,39 @@ def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
     assert measured == ["simple-cil", "simple-cil", "ranpac"]
     costs = [entry["cost"]["seconds"] for entry in json.loads(call(grid, "--dry-run", "--json"))]
     assert costs == [600] * 4
+
+
+@pytest.mark.parametrize(
+    ("axis", "told"),
+    [
+        (
+            '"benchmark.order_seed" = [1, 2, 3]',
+            "cells differ in benchmark.order_seed alone, which draws nothing; for another class order: "
+            "benchmark.order=seeded (in 4 cells: ",
+        ),
+        (
+            'baseline = ["ranpac"]\n"baseline.adapt" = ["none"]\n"baseline.epochs" = [1, 2]',
+            "cells differ in baseline.epochs alone, which is not read: adapt=none trains nothing (in 2 ",
+        ),
+    ],
+)
+def test_an_axis_that_nothing_reads_is_refused(grid, axis, told):
+    """Before anything runs, in one line: its cells would be the same run again and again."""
+    Path("idle.toml").write_text(GRID + axis)
+    for arguments in (("--dry-run",), ()):
+        printed = call("idle.toml", *arguments, code=2)
+        assert printed.startswith(f"error: {told}")
+        assert printed.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+def test_notes_on_cells_are_told_once(grid):
+    """However many cells they are of, by the dry run as by the sweep."""
+    note = "note: benchmark.order_seed=9 draws nothing; for another class order: benchmark.order=seeded\n"
+    setting = ("--set", "benchmark.order_seed=9")
+    assert call(grid, "--dry-run", *setting).count(note) == 1
+    tell_note_once.cache_clear()  # each command is a process of its own
+    assert call(grid, *setting, code=1).count(note) == 1
 
 
 def test_equal_cells_run_once_and_are_told(grid):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -68,14 +69,21 @@ def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -
     for index in range(2):
         session.parts.begin_task(index)
         session.parts.pool.grow(session.parts.new_set(None))
-    session.evaluate(1, quiet)
+    told: list[Any] = []
+    heard = Reporter([SimpleNamespace(on_event=told.append)], [1, 1, 1])
+    session.evaluate(1, heard)
+    assert told[-1].unit == "images"
     first = len(calls)
     session.evaluate(1, quiet)
     assert first > 0
     assert len(calls) == first
     assert session.data.evaluator.moved == [False, False]
     session.parts.pool.touch(1)
-    session.evaluate(1, quiet)
+    session.evaluate(1, heard)
+    assert (told[-1].unit, told[-1].total < told[0].total) == (
+        "images anew",
+        True,
+    )  # so the count is no riddle
     assert session.data.evaluator.moved == [False, True]
     session.parts.pool.touch(0)
     session.parts.pool.touch(1)

@@ -264,6 +264,14 @@ def test_benchmarks_have_tables_of_their_own(write_run, installed):
     ]
 
 
+def test_draws_that_drew_nothing_are_named(write_run, installed):
+    """Runs of one seed that differ in the seed of an order which is natural are one run, again and again."""
+    runs = [write_run(80.0, **{"benchmark.order_seed": seed}) for seed in (1, 2, 3)]
+    (table,) = tables_of(runs, installed)
+    told = "not counted: 2 further runs of the same seed: benchmark.order_seed drew nothing"
+    assert [note for note in table.notes if "not counted" in note] == [f"{table.rows[0].label}: {told}"]
+
+
 def test_own_data_are_named_and_never_mixed(write_run, installed):
     """A table per folder or title, also of a folder that moved; never one of two data sets."""
 

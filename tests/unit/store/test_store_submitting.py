@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,38 @@ def test_a_protocol_is_named_after_the_data(
     assert refused.exit_code == 2
 
 
+def test_a_first_submission_passes_the_check_of_its_change(
+    honest: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """The protocol is committed first, as the command says; the run's folder alone is the proposal."""
+    store = tmp_path / "store"
+
+    def git(*words: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(store), "-c", "user.name=me", "-c", "user.email=me@example.org", *words],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    printed = invoke("store", "init", store)
+    assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "store")
+    told = ("--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1)
+    submitted = invoke("submit", honest[0], "--out", store, *told, "--new-protocol")
+    assert submitted.exit_code == 0, submitted.output
+    git("add", "protocols")
+    git("commit", "--quiet", "--message", "protocol")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "run")
+    changed = tmp_path / "changed"
+    changed.write_text(git("diff", "--no-renames", "--name-status", "HEAD~1", "HEAD"))
+    checked = invoke("store", "check", store, "--changed", changed)
+    assert (checked.exit_code, "everything holds (1 run)" in checked.output) == (0, True), checked.output
+
+
 def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
 ) -> None:
@@ -99,6 +132,7 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     first = invoke(*words, "--who", "me", "--new-protocol")
     assert first.exit_code == 0, first.output
     assert "the store's new protocol: " in first.output
+    assert "commit it first, by itself" in first.output
     again = invoke(*words, "--who", "you", "--new-protocol")
     assert "new protocol" not in again.stdout
     assert all(verdict.holds for verdict in check_store(store, known))
