@@ -9,7 +9,7 @@ import attrs
 
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.summaries import summary
+from lw2g.results.run_draws import number_of_draws
 from lw2g.results.table import Row
 from lw2g_page.numbers import Numbers, Value, mean
 
@@ -31,12 +31,13 @@ def curves(rows: Sequence[Row]) -> Numbers:
         if row.runs[0].tasks == 1:
             lines = [line * last for line in lines]
         for after, values in enumerate(zip(*lines, strict=True)):
-            over = summary(values)
+            over = row.over(values)
             if over.mean is None:  # nothing was measured after this task
                 continue
             half = over.std or 0.0
             middle = over.mean
-            numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
+            ends = (middle, middle - half, middle + half)
+            numbers.append((row.label, after + 1, *ends, row.number, row.control))
     return Numbers(rows=numbers)
 
 
@@ -103,7 +104,7 @@ def pareto(rows: Sequence[Row]) -> Numbers:
                     point.faa,
                     point.cost_std,
                     point.faa_std,
-                    len(point.row.runs),
+                    point.row.number,
                     best,
                     point.row.control,
                 )
@@ -130,7 +131,7 @@ class _Point:
 def _point(row: Row, names: Sequence[str]) -> _Point | None:
     """Return where a row stands; None if a run has no price or FAA, or if it costs nothing in all runs."""
     costs = [_sum(run, names) for run in row.runs]
-    cost = summary(costs)
+    cost = row.over(costs)
     faa = row.summary(COLUMNS["faa"])
     if not any(costs) or cost.mean is None or faa.mean is None:
         return None
@@ -230,7 +231,7 @@ def paper(rows: Sequence[Row]) -> Numbers:
                     printed.std,
                     ours.mean,
                     ours.std,
-                    ours.n,
+                    row.number,
                     printed.citation,
                     "; ".join(printed.differs),
                 )
@@ -255,7 +256,8 @@ def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
             gap = row.difference(against, COLUMNS[name])
             if gap is None:
                 continue
-            yield (against.label, row.label, _title(name), gap.mean, gap.low, gap.high, gap.n)
+            pairs = number_of_draws(row.draws & against.draws)
+            yield (against.label, row.label, _title(name), gap.mean, gap.low, gap.high, pairs)
 
 
 def _title(name: str) -> str:

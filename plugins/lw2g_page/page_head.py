@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from lw2g.errors import counted
+from lw2g.results.cells import spread
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
@@ -76,7 +77,7 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
         return Answer("", "No run is finished yet: the numbers are those after the last task of each.")
     best = ranked[0]
     number = f"{ends[best.label]:.1f} %"
-    over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
+    over = f", mean of {_runs_of(best.number)}" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
@@ -98,6 +99,11 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
         ahead = ends[controls[0].label] - ends[best.label]
         words += f" The control {names[controls[0].label]} ends {ahead:.1f} points above it."
     return Answer(number, words)
+
+
+def _runs_of(number: str) -> str:
+    """Return a number of runs with its noun, which orders and seeds have."""
+    return f"{number} runs" if number.isdecimal() else number
 
 
 def _over_images(row: Row) -> str:
@@ -157,15 +163,16 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
 
 def shown_of(table: Table) -> str:
     """Return what figures show of each row: its one run, or the mean of its runs and what their spread is."""
-    counts = {len(row.runs) for row in table.rows}
-    if not counts:
+    numbers = {len(row.runs): row.number for row in table.rows}
+    if not numbers:
         return ""
-    if counts == {1}:
+    if set(numbers) == {1}:
         each = " of each row" if len(table.rows) > 1 else ""
         return f"Shown is one run{each}, no mean ({table.draws})."
-    low, high = min(counts), max(counts)
-    many = f"{high} runs" if low == high else f"{low} to {high} runs"
-    return f"Shown is each row's mean of {many} ({table.draws}); a band is one standard deviation."
+    low, high = min(numbers), max(numbers)
+    many = _runs_of(numbers[high]) if low == high else f"{low} to {high} runs"
+    band = f"a band is one standard deviation over {spread(table)}"
+    return f"Shown is each row's mean of {many} ({table.draws}); {band}."
 
 
 def _size(table: Table, runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:

@@ -215,7 +215,8 @@ def _is_negative(content: Cell | str) -> bool:
 def _in_words(cell: ResultCell) -> str:
     """Return what a column says that is the same in all rows: its name, its number and its unit."""
     if cell.title == "n":
-        return f"{counted(int(str(cell.content)), 'run')} each"
+        number = str(cell.content)
+        return f"{counted(int(number), 'run') if number.isdecimal() else number} each"
     name, _, unit = cell.title.rpartition(" ")
     return f"{name} {cell.content} {unit}" if name and unit in _UNITS else f"{cell.title} {cell.content}"
 

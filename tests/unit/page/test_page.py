@@ -308,7 +308,10 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
         told.append(shown_of(table))
-    drawn, band = "(seeds 0 and 1 of one class order)", "a band is one standard deviation."
+    drawn, band = (
+        "(seeds 0 and 1 of one class order)",
+        "a band is one standard deviation over the seeds of one class order.",
+    )
     assert told == [
         "Shown is one run, no mean (seed 0, one class order).",
         "Shown is one run of each row, no mean (seed 0, one class order).",

@@ -73,9 +73,9 @@ def test_curves_have_a_seed_band_and_level_lines(rows):
     """Means of seen tasks after each task, one deviation around; joint training is a line to the end."""
     found = {(row[0], row[1]): row[2:] for row in compare.curves(rows).rows}
     mean, low, high, n, control = found["hide-prompt x min", 3]
-    assert (mean, n, control) == (pytest.approx((200 / 3 + 140 / 3) / 2), 2, False)
+    assert (mean, n, control) == (pytest.approx((200 / 3 + 140 / 3) / 2), "2", False)
     assert [high - mean, mean - low] == pytest.approx([np.std([200 / 3, 140 / 3], ddof=1)] * 2)
-    assert [found["joint", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, 1, True)] * 2
+    assert [found["joint", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, "1", True)] * 2
 
 
 def test_only_rows_that_nothing_beats_are_best(rows):
@@ -119,7 +119,7 @@ def test_differences_are_paired_and_go_both_ways(rows):
     """Over seeds that both rows have; where predictions are not at hand, a single pair has no interval."""
     found = {row[:3]: row[3:] for row in compare.differences(rows[:2]).rows}
     first, second = (row.label for row in rows[:2])
-    assert found[first, second, "FAA"] == (pytest.approx(60 - 200 / 3), None, None, 1)
+    assert found[first, second, "FAA"] == (pytest.approx(60 - 200 / 3), None, None, "1")
     assert found[second, first, "FAA"][0] == pytest.approx(200 / 3 - 60)
 
 
@@ -127,7 +127,7 @@ def test_the_paper_stands_beside_ours(write_run, installed):
     """Its value, ours, and in what its runs differ."""
     (table,) = tables_of([write_run(80.0)], installed)
     ((_, metric, theirs, _, ours, _, n, source, differs), *_) = compare.paper(table.rows).rows
-    assert (metric, ours, n) == ("FAA", 80.0, 1)
+    assert (metric, ours, n) == ("FAA", 80.0, "1")
     assert theirs == table.rows[0].paper["faa"].value
     assert source == table.rows[0].paper["faa"].citation
     assert differs == "; ".join(table.rows[0].paper["faa"].differs)

@@ -164,7 +164,7 @@ def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, writ
     remarks = [line for line in printed.splitlines() if line.startswith("- ")]
     assert len(remarks) == 6
     assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
-    assert "over n runs; control: a bound" in remarks[1]
+    assert "over the seeds of one class order; control: a bound" in remarks[1]
     assert remarks[4].startswith("- not counted: ")
     assert "lw2g resume" in remarks[4]
     again = f" more: lw2g report {folder} --columns faa,pra,ffm --against 'x min' --all"
@@ -180,7 +180,7 @@ def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
     """Seeds are no class orders, two of them tell little, and a row without a pair says what it has."""
     lines = call("report", folder, "--against", "always").splitlines()
     (told,) = [line for line in lines if "mean [" in line]
-    assert "of FAA over 2 seeds of one class order and test images (2 pairs tell little of other" in told
+    assert "of FAA over 2 seeds of one class order and test images (2 seeds tell little of other" in told
     order = {"benchmark.order": "seeded", "benchmark.order_seed": 7, "record.class_order": [1, 0]}
     write_run(70.0, **order, **LW2G | {"policy.name": "one"})
     told = call("report", folder, "--against", "always")
@@ -315,7 +315,7 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
-    assert list(lines[0])[5:9] == ["mean", "std", "n", "difference_mean"]  # before what papers print
+    assert list(lines[0])[5:10] == ["mean", "std", "n", "runs", "difference_mean"]  # before what papers print
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,8 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         ("dual-prompt[epochs=9] x always", 1),
         ("dual-prompt x min", 1),
     ]
-    assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
+    assert table.rows[0].number == "2 orders, 3 runs"
+    assert table.rows[0].summary(FAA) == summary([(80.0 + 84.0) / 2, 82.0])
     others = "dual-prompt[epochs=9] x always"
     assert (*table.unlike, table.notes[0]) == (
         "means over different class orders do not compare: "
@@ -506,6 +509,39 @@ def test_a_paired_difference_has_an_interval_of_t():
     single = paired_difference({0: 1.0}, {0: 3.0})
     assert single is not None
     assert (single.mean, single.low, single.high, single.n) == (-2.0, None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("orders", "seeds", "number", "over", "has_interval"),
+    [
+        (1, 3, "3", 3, True),
+        (2, 1, "2", 2, False),
+        (2, 2, "2 orders x 2 seeds", 2, False),
+        (3, 2, "3 orders x 2 seeds", 3, True),
+    ],
+)
+def test_seeds_of_one_order_are_one_where_orders_vary(
+    write_full_run, installed, orders, seeds, number, over, has_interval
+):
+    """Of every metric: deviation and interval are over orders, each the mean of its seeds."""
+    ours, theirs = [], []
+    for order, seed in product(range(orders), range(seeds)):
+        draw = {"class_order": np.roll(range(6), order).tolist(), "metrics.ffm": 10.0 * order + seed}
+        other = draw | {"metrics.ffm": 3.0 * order**2 - seed**2}
+        for policy, changes, found in (("min", draw, ours), ("always", other, theirs)):
+            name = f"{policy}{order}{seed}"
+            found.append(write_full_run(name, changes, overrides={"run.seed": seed}, policy=policy))
+    (table,) = tables_of([*ours, *theirs], installed)
+    first, second = table.rows
+    of_order = [10.0 * order + (seeds - 1) / 2 for order in range(orders)]
+    if orders > 1:
+        assert first.summary(COLUMNS["ffm"]) == summary(of_order)
+    assert (first.number, first.summary(COLUMNS["ffm"]).n) == (number, over)
+    for name in ("ffm", "faa"):
+        gap = first.difference(second, COLUMNS[name])
+        assert gap.n == over
+    assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
+    assert f"| {number} |" in as_markdown([table], [COLUMNS["ffm"]], first.label)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
