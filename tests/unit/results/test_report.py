@@ -347,25 +347,28 @@ def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
     )
     assert split.rows[0].paper["faa"].differs == (
         "split random:42, ours coda",
-        "baseline.epochs 50, ours 40",
-        "growth.energy 0.99, ours 0.95",
+        "baseline.epochs: published 50; here 40",
+        "growth.energy: published 0.99; here 0.95",
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"baseline.head": "lda"}, "baseline.head linear, ours lda"),
-        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi 0.5, ours 0.9"),
+        ({"baseline.head": "lda"}, "baseline.head: published linear; here lda"),
+        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi: published 0.5; here 0.9"),
         ({"constraints.orthogonal.on": "gradient"}, None),  # the published value, and not our default
-        ({"growth.energy": 0.9}, "growth.energy 0.95, ours 0.9"),
-        ({"routing.mix": 3}, "routing.mix 1, ours 3"),
-        ({"policy.margin": 3.0}, "policy.margin 0.0, ours 3.0"),
-        ({"benchmark.test_interpolation": "bilinear"}, "benchmark.test_interpolation bicubic, ours bilinear"),
+        ({"growth.energy": 0.9}, "growth.energy: published 0.95; here 0.9"),
+        ({"routing.mix": 3}, "routing.mix: published 1; here 3"),
+        ({"policy.margin": 3.0}, "policy.margin: published 0.0; here 3.0"),
+        (
+            {"benchmark.test_interpolation": "bilinear"},
+            "benchmark.test_interpolation: published bicubic; here bilinear",
+        ),
         ({"run.precision": "32-true"}, None),
         (
             {"record.deviations": [{"option": "a", "value": 1, "published": 2, "note": "x"}]},
-            "a 2, ours 1",
+            "a: published 2; here 1",
         ),
         (
             {"record.deviations": [{"option": "b", "value": 1, "published": None, "note": "so it is"}]},
@@ -392,7 +395,7 @@ def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installe
     (table,) = tables_of([write_run(80.0, **changes)], installed)
     assert table.rows[0].label == "dual-prompt[head_carry=affine] x always"
     assert "baseline.epochs 40" in table.notes[0]
-    assert table.rows[0].differs == ("baseline.head_carry none, ours affine",)
+    assert table.rows[0].differs == ("baseline.head_carry: published none; here affine",)
 
 
 def test_a_users_own_method_differs_from_nothing_published(write_run, installed):
@@ -401,8 +404,8 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
     catalogue = installed.with_component(own)
     changes = {"baseline.epochs": 9, "growth.energy": 0.9, **LW2G}
     runs = [write_run(80.0, **changes)]
-    assert "baseline.epochs 40, ours 9" in tables_of(runs, installed)[0].rows[0].differs
-    assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy 0.95, ours 0.9",)
+    assert "baseline.epochs: published 40; here 9" in tables_of(runs, installed)[0].rows[0].differs
+    assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy: published 0.95; here 0.9",)
     # nor were a user's own photos, whatever their options
     told = []
     for citation in ("a paper of 2020", ""):
@@ -412,7 +415,7 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
         told.append([text for text in table.rows[0].differs if "test_share" in text])
         published = published_places(table.rows[0].runs[0], installed.with_component(photos))
         assert published("benchmark") is published("benchmark.test_share") is bool(citation)
-    assert told == [["benchmark.test_share none, ours 0.2"], []]
+    assert told == [["benchmark.test_share: published none; here 0.2"], []]
 
 
 @pytest.mark.parametrize(
