@@ -12,7 +12,9 @@ from lw2g.results.found_runs import ReportedRun
 __all__ = [
     "Draw",
     "and_listed",
+    "by_draw",
     "draw_of",
+    "drawn_in_words",
     "draws_in_words",
     "named_draws",
     "named_orders",
@@ -105,6 +107,26 @@ def varied_in_words(draws: Collection[Draw]) -> str:
     if orders == len(draws):
         return counted(orders, "class order")
     return number_of_draws(draws)
+
+
+def by_draw(run: ReportedRun) -> tuple[float, int]:
+    """Return what sorts runs of one configuration: the seeds of their class orders, then their own."""
+    order_seed = run.options.get("benchmark.order_seed")
+    return -1 if order_seed is None else order_seed, int(run.options.get("run.seed") or 0)
+
+
+def drawn_in_words(run: ReportedRun, rivals: Sequence[ReportedRun]) -> str:
+    """Return the draw of a run as a sweep names its cell, such as ``order_seed 1, seed 0``.
+
+    Args:
+        run: The run.
+        rivals: All runs that it is told apart from; an order that all have is not named.
+    """
+    words = []
+    for key in ("benchmark.order", "benchmark.order_seed"):
+        if len({other.options.get(key) for other in rivals}) > 1:
+            words.append(f"{key.removeprefix('benchmark.')} {run.options.get(key)}")
+    return ", ".join([*words, f"seed {run.record['seed']}"])
 
 
 def named_draws(runs: Sequence[ReportedRun]) -> str:

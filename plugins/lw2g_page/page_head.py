@@ -27,19 +27,18 @@ class Answer:
     words: str
 
 
-def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *, named: bool) -> str:
+def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
     """Return the question that a table answers.
 
     Args:
         table: The table.
         reference: The row that differences refer to; None for none.
-        names: The short name of each row by its label.
         named: Whether the user named that row.
     """
     if not table.rows:
         return "No run has finished a task yet."
     if len(table.rows) == 1:
-        return f"What share of the test images does {names[table.rows[0].label]} get right in the end?"
+        return f"What share of the test images does {table.rows[0].label} get right in the end?"
     # the answer is of finished runs, where there are some
     compared = sum(row.finished for row in table.rows) or len(table.rows)
     asked = f"What share of the test images does {_each_of(compared)} get right in the end"
@@ -48,14 +47,14 @@ def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *
     of = ""
     if not named:
         of = ", the first row" if reference.trains else ", the best of those that train nothing"
-    return f"{asked}, and how far is that from {names[reference.label]}{of}?"
+    return f"{asked}, and how far is that from {reference.label}{of}?"
 
 
 def _each_of(compared: int) -> str:
     return "the finished configuration" if compared == 1 else f"each of {compared} configurations"
 
 
-def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> Answer:
+def answer_of(table: Table, reference: Row | None) -> Answer:
     """Return the answer to that question: the best final accuracy, and how far it is from others.
 
     Controls are no answer where there is another row.
@@ -63,7 +62,6 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     Args:
         table: The table.
         reference: The row that differences refer to; None for none.
-        names: The short name of each row by its label.
     """
     ends: dict[str, float] = {}
     for row in table.rows:
@@ -81,23 +79,23 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     tasks = best.runs[0].tasks
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
-        return Answer(number, f"{after}: {names[best.label]}{over}.")
-    words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
+        return Answer(number, f"{after}: {best.label}{over}.")
+    words = f"{after}: {best.label}{over}, the best of {len(ranked)} configurations"
     if best.control:
         words += ", all of which are controls"
     elif any(row.control for row in ranked):
         words += ", controls aside"
     if reference is None or reference is best:
-        other, whose = ranked[1], f"the next one, {names[ranked[1].label]}"
+        other, whose = ranked[1], f"the next one, {ranked[1].label}"
     else:
-        other, whose = reference, names[reference.label]
+        other, whose = reference, reference.label
         if reference.control and not best.control:
             whose = f"the control {whose}"
     words = f"{words}.{_apart(best, other, whose)}"
     controls = [row for row in ranked if row.control and ends[row.label] > ends[best.label]]
     if controls and not best.control and controls[0] is not other:
         ahead = ends[controls[0].label] - ends[best.label]
-        words += f" The control {names[controls[0].label]} ends {ahead:.1f} points above it."
+        words += f" The control {controls[0].label} ends {ahead:.1f} points above it."
     return Answer(number, words)
 
 
