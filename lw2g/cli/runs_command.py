@@ -31,6 +31,8 @@ _WORDS = _COLUMNS[:6]
 """The columns that are aligned to the left."""
 _MOST_OPTIONS = 3
 """Options of a run that are shown."""
+_ORDER = "benchmark.order"
+"""How the options begin that choose a class order."""
 _LONGEST = 24
 """Letters of an option's value that are shown."""
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
@@ -53,8 +55,10 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(printable(_met_by_none(everything, conditions)))
     else:
         rows = []
-        for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            words = [_in_words(key, value) for key, value in options.items()]
+        for entry, options in _by_draws(chosen):
+            # of many options those stay that tell class orders apart, which nothing else of a line does
+            named = sorted(options.items(), key=lambda item: not item[0].startswith(_ORDER))
+            words = [_in_words(key, value) for key, value in named]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))
@@ -67,11 +71,25 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     ctx.exit(1 if problems else 0)
 
 
+def _by_draws(chosen: Runs) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
+    """Return the runs with their differing options: those of one configuration together, by their draws."""
+    from lw2g.results.run_draws import by_draw
+
+    first: dict[tuple[Any, ...], int] = {}
+    keyed = []
+    listed = zip(chosen, chosen.rows(), chosen.differing_options(), strict=True)
+    for place, (run, entry, options) in enumerate(listed):
+        own = [item for item in options.items() if not item[0].startswith(_ORDER)]
+        configuration = (run.path.parent, *(entry[part] for part in _SETTINGS[:-1]), *own)
+        keyed.append(((first.setdefault(configuration, place), by_draw(run), place), (entry, options)))
+    return [pair for _, pair in sorted(keyed, key=lambda one: one[0])]
+
+
 def _in_words(option: str, value: str) -> str:
     """Return an option in a few letters: the list of a class order has more than a line."""
     if len(value) > _LONGEST:
         value = f"{value[: _LONGEST - 3]}..."
-    return f"{option.removeprefix('baseline.')}={value}"
+    return f"{option.removeprefix('baseline.').removeprefix('benchmark.')}={value}"
 
 
 def _met_by_none(everything: Runs, conditions: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -291,12 +292,20 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
 
 
 def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
-    """The options that chose them stand with each run."""
-    for seed in (1, 2):
-        write_run(80.0, **{"benchmark.order": "seeded", "benchmark.order_seed": seed})
-    printed = call("runs", str(tmp_path))
-    assert "benchmark.order_seed=1" in printed
-    assert "benchmark.order_seed=2" in printed
+    """The options that chose them stand with each run, before others, and sort the runs of one row."""
+    more = {"baseline.epochs": 7, "benchmark.increment": 5, "growth.energy": 0.9, "run.precision": "32-true"}
+    for order, seed, other in ((2, 10, {}), (1, 2, {}), (2, 2, {}), (1, 10, {}), (1, 1, more)):
+        seeds = {"benchmark.order_seed": order, "run.seed": seed}
+        write_run(80.0, **{"benchmark.order": "seeded", **seeds, **other})
+    lines = call("runs", str(tmp_path)).splitlines()
+    told = [re.search(r"order_seed=(\d), .* (\d+) +finished", line) for line in lines if "run-" in line]
+    assert [found.groups() for found in told] == [
+        ("1", "2"),
+        ("1", "10"),
+        ("2", "2"),
+        ("2", "10"),
+        ("1", "1"),
+    ]
 
 
 def test_latex_is_for_booktabs(folder):
