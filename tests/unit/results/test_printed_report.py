@@ -335,14 +335,21 @@ def test_csv_and_json_say_the_same(folder):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?)"),
+        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?); there are faa, "),
+        (
+            ["--columns", "trainin_s"],
+            "--columns: no column is called 'trainin_s' (did you mean 'training_s'?)",
+        ),
+        (["--columns", "foo"], "--columns: no column is called 'foo'; there are ffm_code, faa_told, "),
         (["--against", "dual"], "--against: 'dual' fits 2 rows"),
         (["--against", "l2p"], "--against: 'l2p' is no row"),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, says):
-    """Unknown columns and rows are refused with what there is."""
+    """Unknown columns and rows are refused with what there is, in a line that can be read."""
     printed = call("report", folder, *arguments, code=2)
+    assert len(printed) < 250
+    assert ("--columns all shows every one" in printed) == ("--columns" in arguments)
     assert printed.startswith(f"error: {says}")
     assert printed.count("\n") == 1
 
