@@ -156,14 +156,13 @@ _COSTS = (
 
 
 def costs(rows: Sequence[Row]) -> Numbers:
-    """Return storage and operations: row, kind, part, mean over runs."""
+    """Return storage and operations: row, kind, part, mean over runs, None where nobody counted it."""
     values: list[Sequence[Value]] = []
     in_use = set()
     for row in rows:
         for kind, part, name in _COSTS:
             value = row.summary(COLUMNS[name]).mean
-            if value is not None:
-                values.append((row.label, kind, part, value))
+            values.append((row.label, kind, part, value))
             if value:
                 in_use.add((kind, part))
     values = [one for one in values if tuple(one[1:3]) in in_use]  # what no row has is no cost

@@ -121,7 +121,9 @@
     rows(spec, data, width) {
       const whole = Object.groupBy(data, (datum) => datum.row);
       const labels = Object.entries(whole).map(([row, found]) => {
-        const total = found[0].part === undefined ? "" : `: ${found.reduce((sum, one) => sum + one.value, 0).toLocaleString("en", { maximumFractionDigits: 1 })}`;
+        const counted = found.map((one) => one.value).filter((value) => value !== null);
+        const sum = counted.reduce((all, value) => all + value, 0).toLocaleString("en", { maximumFractionDigits: 1 });
+        const total = found[0].part === undefined ? "" : `: ${counted.length ? sum : "not counted"}`;
         return { row, lines: wrapped(row + total, width / 6.9) };
       });
       const most = Math.max(...labels.map((label) => label.lines.length));

@@ -106,12 +106,16 @@ def test_costs_and_times_are_told_by_part(rows):
     without = attrs.evolve(rows[1], runs=(attrs.evolve(run, record=bare),))
     assert kind not in {row[1] for row in compare.costs([without]).rows}
     assert kind in {row[1] for row in compare.costs([rows[0], without]).rows}
+    uncounted = {**run.record, "flops": {"training_per_image": None, "inference_per_image": None}}
+    headless = attrs.evolve(rows[1], runs=(attrs.evolve(run, record=uncounted),))
+    training = [row[3] for row in compare.costs([rows[0], headless]).rows if row[2] == "training"]
+    assert training == [3.0, None]  # a row that nobody counted stands beside the others
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     idle = attrs.evolve(
-        run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.0}}
+        run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.04}}
     )
     alone = compare.times([attrs.evolve(rows[0], runs=(idle,))]).rows
-    assert [row[1] for row in alone] == ["learning"]  # what took no time in any row has no colour
+    assert [row[1] for row in alone] == ["learning"]  # what prints as 0.0 in every row has no colour
     assert times == {"evidence": 1.0, "learning": 6.0, "subspace": 0.5, "evaluation": 2.0, "other": 0.5}
 
 
