@@ -228,7 +228,7 @@ def _section(
         single: Whether this is all of the page and of one run, so that there is room for its mistakes.
     """
     shown = valued_columns(table, columns)
-    opened, best = _opened(table)
+    opened, best = _opened(table, catalogue)
     tiles: Sequence[_Tile] = ()
     gallery = None
     tasks: Sequence[TaskPictures] = ()
@@ -275,7 +275,7 @@ def _kind_of(table: Table) -> str:
     return _KINDS.get(" ".join(streams), "Continual")
 
 
-def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
+def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | None]:
     """Return all runs of a table, and the best of them, whose confusions are shown; None without a run.
 
     A finished run is before an unfinished one, a method before a control, then more accurate runs.
@@ -284,7 +284,8 @@ def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
     best = None
     best_rank = (False, False, 0.0)
     for label, row, run in _runs(table):
-        inside = look_inside(run, label)
+        grows = catalogue.grows(run.config["baseline"]["name"])
+        inside = attrs.evolve(look_inside(run, label), grows=grows)
         opened.append(inside)
         rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
         if best is None or rank > best_rank:

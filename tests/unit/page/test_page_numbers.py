@@ -216,6 +216,7 @@ def test_growth_tells_sets_and_all_evidence(opened):
     assert flow.rows[1][4] == "cat, dog"
     assert len(flow.extra["paths"]) == 12
     assert flow.facts == ["tasks: 3", "sets: 2", "grown: 2", "reused: 1"]
+    assert inside.flow(attrs.evolve(opened, grows=False)).why  # its sets are fixed, whatever the record says
     z = [row[:2] + row[3:] for row in inside.decisions(opened).rows if row[2] == "hindrance (degrees)"]
     assert z == [
         (2, 0, 3.0, 0.5, 2.5, 3.5, None, None, None, "grow", None, "not taken", ""),
