@@ -182,7 +182,7 @@ _CLOCKS: Mapping[str, str] = {
 
 def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
-    values: list[Sequence[Value]] = []
+    values: list[tuple[str, str, float]] = []
     for row in rows:
         total = _mean_seconds(row, "total", without=None)
         if total is None:
@@ -196,7 +196,7 @@ def times(rows: Sequence[Row]) -> Numbers:
         values.append((row.label, "other", max(total - named, 0.0)))
     if not values:
         return Numbers(why="the records have no times")
-    taken = {part for _, part, seconds in values if seconds}
+    taken = {part for _, part, seconds in values if round(seconds, 1)}  # what prints as 0.0 has no bar
     return Numbers(rows=[one for one in values if one[1] in taken])
 
 
