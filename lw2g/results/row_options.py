@@ -7,12 +7,15 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from lw2g.config.describe import plain
+from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import Settings
 
 __all__ = ["OptionColumns", "option_columns"]
 
 _MOST = 6
 """The largest number of columns: more would hide the results."""
+_OF_TRAINING = ("baseline.epochs", "baseline.batch_size", "baseline.lr", "baseline.weight_decay")
+"""Options that a run without training does not use."""
 
 
 @attrs.frozen(kw_only=True)
@@ -21,7 +24,7 @@ class OptionColumns:
 
     Attributes:
         keys: The options by dotted keys, in the order of the columns.
-        values: The value of each row and option, as text; empty where a row has no such option.
+        values: The value of each row and option, as text; empty where a row has no such option or uses none.
     """
 
     keys: Sequence[str] = ()
@@ -33,12 +36,15 @@ class OptionColumns:
         return [_shortest_end(key, self.keys) for key in self.keys]
 
 
-def option_columns(settings: Sequence[Settings], shared: Collection[str]) -> OptionColumns:
+def option_columns(
+    runs: Sequence[ReportedRun], settings: Sequence[Settings], shared: Collection[str]
+) -> OptionColumns:
     """Return the columns of the options that some row changed and in which rows differ.
 
     Of many those stay that most rows have.
 
     Args:
+        runs: The first run of each row.
         settings: The settings of each row.
         shared: The options that all rows changed alike.
     """
@@ -50,9 +56,17 @@ def option_columns(settings: Sequence[Settings], shared: Collection[str]) -> Opt
     kept = set(sorted(differing, key=lambda key: -len(values_of[key]))[:_MOST])
     keys = [key for key in differing if key in kept]
     cells = []
-    for options in settings:
-        cells.append(tuple(plain(options.values[key]) if key in options.values else "" for key in keys))
+    for run, options in zip(runs, settings, strict=True):
+        used = {key for key in options.values if not (_trained_nothing(run) and key in _OF_TRAINING)}
+        cells.append(tuple(plain(options.values[key]) if key in used else "" for key in keys))
     return OptionColumns(keys=keys, values=cells)
+
+
+def _trained_nothing(run: ReportedRun) -> bool:
+    """Whether a run took no step of training, as its record tells; its method may, with other options."""
+    flops = run.record.get("flops") or {}
+    spent = (run.record.get("images_per_second", 0.0), flops.get("training_per_image"))
+    return spent == (None, None)
 
 
 def _shortest_end(key: str, keys: Collection[str]) -> str:

@@ -208,6 +208,13 @@ def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
         ("hide-prompt[lr=0.02,epochs=5] x min", ["0.02", "66.67"]),
     ]
     assert results.same == ["The same in all rows: 1 run each, BWT -37.50."]
+    untrained = {"images_per_second": None, "flops.training_per_image": None}
+    write_full_run(
+        "frozen", untrained, baseline="ranpac", overrides={"baseline.lr": 0.3, "baseline.adapt": "none"}
+    )
+    (both,) = tables_of(list(find_runs([tmp_path])), installed)
+    shown = dict(zip([row.label for row in both.rows], both.options.values, strict=True))
+    assert shown["ranpac[lr=0.3,adapt=none]"] == ("",)  # of lr it makes no use
     wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
     assert [one.title for one in wanted.head] == ["lr", "n", "BWT"]
 
