@@ -49,6 +49,8 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
+_ALL_REMARKS = "all remarks below"
+"""What leads to the list of all remarks."""
 _TILES = {
     "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
@@ -157,6 +159,7 @@ def page_of(
         sections=sections,
         figures=FIGURES,
         defined=_packed(figures),
+        all_remarks=_ALL_REMARKS,
         command=command,
         # as text: a browser would take it for the end of the page's own script
         script=script.replace("</script", "<\\/script"),
@@ -257,7 +260,7 @@ def _section(
         reference="" if reference is None else reference.label,
         over=over_in_words(_pairs(table, reference)),
         # no row to differ from: the page explains differences where they stand
-        remarks=few_remarks_on(remarked, (), against=None, others="all remarks below"),
+        remarks=few_remarks_on(remarked, (), against=None, others=_ALL_REMARKS),
         all_remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, reference)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
