@@ -55,7 +55,8 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(printable(_met_by_none(everything, conditions)))
     else:
         rows = []
-        for entry, options in _by_draws(chosen):
+        chosen = chosen.by_draws()
+        for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
             # of many options those stay that tell class orders apart, which nothing else of a line does
             named = sorted(options.items(), key=lambda item: not item[0].startswith(_ORDER))
             words = [_in_words(key, value) for key, value in named]
@@ -69,20 +70,6 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
-
-
-def _by_draws(chosen: Runs) -> list[tuple[Mapping[str, Any], Mapping[str, str]]]:
-    """Return the runs with their differing options: those of one configuration together, by their draws."""
-    from lw2g.results.run_draws import by_draw
-
-    first: dict[tuple[Any, ...], int] = {}
-    keyed = []
-    listed = zip(chosen, chosen.rows(), chosen.differing_options(), strict=True)
-    for place, (run, entry, options) in enumerate(listed):
-        own = [item for item in options.items() if not item[0].startswith(_ORDER)]
-        configuration = (run.path.parent, *(entry[part] for part in _SETTINGS[:-1]), *own)
-        keyed.append(((first.setdefault(configuration, place), by_draw(run), place), (entry, options)))
-    return [pair for _, pair in sorted(keyed, key=lambda one: one[0])]
 
 
 def _in_words(option: str, value: str) -> str:
