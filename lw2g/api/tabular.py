@@ -188,6 +188,18 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             )
         return rows
 
+    def by_draws(self) -> Runs:
+        """Return the runs, those of one configuration together, by the seeds of orders and their own."""
+        from lw2g.results.run_draws import by_draw
+
+        first: dict[tuple[Any, ...], int] = {}
+        keyed = []
+        for place, (run, options) in enumerate(zip(self.runs, self.differing_options(), strict=True)):
+            own = [item for item in options.items() if not item[0].startswith("benchmark.order")]
+            configuration = (run.path.parent, _components_of(run), *own)
+            keyed.append((first.setdefault(configuration, place), *by_draw(run), place))
+        return Runs([self.runs[place] for *_, place in sorted(keyed)])
+
     def differing_options(self) -> list[dict[str, str]]:
         """Return of each run the options by which it differs from others of the same components, as text.
 

@@ -31,6 +31,8 @@ _WORDS = _COLUMNS[:6]
 """The columns that are aligned to the left."""
 _MOST_OPTIONS = 3
 """Options of a run that are shown."""
+_ORDER = "benchmark.order"
+"""How the options begin that choose a class order."""
 _LONGEST = 24
 """Letters of an option's value that are shown."""
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
@@ -53,8 +55,11 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         click.echo(printable(_met_by_none(everything, conditions)))
     else:
         rows = []
+        chosen = chosen.by_draws()
         for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            words = [_in_words(key, value) for key, value in options.items()]
+            # of many options those stay that tell class orders apart, which nothing else of a line does
+            named = sorted(options.items(), key=lambda item: not item[0].startswith(_ORDER))
+            words = [_in_words(key, value) for key, value in named]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))
@@ -71,7 +76,7 @@ def _in_words(option: str, value: str) -> str:
     """Return an option in a few letters: the list of a class order has more than a line."""
     if len(value) > _LONGEST:
         value = f"{value[: _LONGEST - 3]}..."
-    return f"{option.removeprefix('baseline.')}={value}"
+    return f"{option.removeprefix('baseline.').removeprefix('benchmark.')}={value}"
 
 
 def _met_by_none(everything: Runs, conditions: Sequence[str]) -> str:

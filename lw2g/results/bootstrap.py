@@ -8,7 +8,7 @@ in all orders: drawn by their places in each order's file, the orders would seem
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lw2g.results.right_answers import RightAnswers
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, grouped
 
 __all__ = ["holm", "over_gaps", "over_orders_and_images"]
 
@@ -34,13 +34,16 @@ _TAILS = (2.5, 97.5)
 
 
 def over_orders_and_images(
-    ours: Mapping[K, RightAnswers], theirs: Mapping[K, RightAnswers]
+    ours: Mapping[K, RightAnswers],
+    theirs: Mapping[K, RightAnswers],
+    unit: Callable[[K], Hashable] = lambda key: key,
 ) -> Difference | None:
     """Return the mean over common keys of the difference of final accuracy, with its bootstrap interval.
 
     Args:
         ours: The answers by what pairs runs, such as seed and class order.
         theirs: Those that are subtracted.
+        unit: What of a key is drawn as one: pairs of one unit are averaged.
 
     Returns:
         The difference in points with a percentile interval over orders and test images, and the two-sided p
@@ -50,26 +53,28 @@ def over_orders_and_images(
     for key, own in ours.items():
         other = theirs.get(key)
         if other is not None and set(own.images) == set(other.images):
-            pairs.append((own, other))
+            pairs.append((key, (own, other)))
     if not pairs:
         return None
 
     place_of: dict[Hashable, int] = {}
-    for own, _ in pairs:
+    for _, (own, _) in pairs:
         for image in own.images:
             place_of.setdefault(image, len(place_of))
-    gaps = np.zeros((len(pairs), len(place_of)))
+    units = grouped(pairs, unit)
+    gaps = np.zeros((len(units), len(place_of)))
     shares = np.zeros_like(gaps)
-    for row, (own, other) in enumerate(pairs):
-        own_places = [place_of[image] for image in own.images]
-        other_places = [place_of[image] for image in other.images]
-        gaps[row, own_places] = own.shares * own.right
-        gaps[row, other_places] -= other.shares * other.right
-        shares[row, own_places] = own.shares
+    for row, of_unit in enumerate(units):
+        for own, other in of_unit:
+            own_places = [place_of[image] for image in own.images]
+            other_places = [place_of[image] for image in other.images]
+            gaps[row, own_places] += own.shares * own.right / len(of_unit)
+            gaps[row, other_places] -= other.shares * other.right / len(of_unit)
+            shares[row, own_places] += own.shares / len(of_unit)
 
     low, high, p = over_gaps(gaps, shares)
     return Difference(
-        mean=round(100.0 * float(gaps.sum(axis=1).mean()), _DIGITS), low=low, high=high, n=len(pairs), p=p
+        mean=round(100.0 * float(gaps.sum(axis=1).mean()), _DIGITS), low=low, high=high, n=len(units), p=p
     )
 
 

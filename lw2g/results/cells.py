@@ -8,7 +8,7 @@ import attrs
 
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
-from lw2g.results.run_draws import Draw, named_draws, varied_in_words
+from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
@@ -22,6 +22,7 @@ __all__ = [
     "over_in_words",
     "remarks_on",
     "shown_columns",
+    "spread",
     "valued_columns",
 ]
 
@@ -137,7 +138,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         line: list[Cell | str] = [_row_label(row)]
         if is_mixed:
             line.append(" ".join(row.marks))
-        line.append(str(len(row.runs)))
+        line.append(row.number)
         for column in columns:
             line.append(_mean(row, column, best=row in _best(table, column)))
             if column.name in published:
@@ -194,14 +195,10 @@ def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cel
     for row in table.rows:
         if row is reference:
             continue
-        pairs = 0
-        cells = []
-        for column, by_label in zip(columns, gaps, strict=True):
-            gap = by_label[row.label]
-            if gap is not None:  # a column may have fewer pairs than another: the most are named
-                pairs = max(pairs, gap.n)
-            cells.append(_difference(gap, column))
-        lines.append([_row_label(row), str(pairs), *cells])
+        of_row = [by_label[row.label] for by_label in gaps]
+        pairs = number_of_draws(row.draws & reference.draws) if any(of_row) else "0"
+        cells = [_difference(gap, column) for gap, column in zip(of_row, columns, strict=True)]
+        lines.append([_row_label(row), pairs, *cells])
     return lines
 
 
@@ -278,8 +275,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
         remarks.append(
-            "± is one sample standard deviation, over n runs (seeds and class orders); "
-            "left out where it rounds to 0"
+            f"± is one sample standard deviation, over {spread(table)}; left out where it rounds to 0"
         )
     remarks += _on_differences(table, table.reference(against))
     remarks += [*_citations(table), *_paper_marks(table)]
@@ -304,7 +300,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         remarks.append("; ".join(terms))
     marks = []
     if any(len(row.runs) > 1 for row in table.rows):
-        marks.append("±: one sample standard deviation over n runs")
+        marks.append(f"±: one sample standard deviation over {spread(table)}")
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)
     marks += _paper_marks(table)
@@ -323,6 +319,15 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         return remarks
     shown = remarks[: _FEW - 1]
     return [*shown, f"{len(remarks) - len(shown)} more: {others}"]
+
+
+def spread(table: Table) -> str:
+    """Return what deviations are over."""
+    draws = {draw for row in table.rows for draw in row.draws}
+    orders = {order for _, order in draws}
+    if len(orders) < 2:
+        return "the seeds of one class order"
+    return "class orders" if len(orders) == len(draws) else "class orders, each the mean of its seeds"
 
 
 def over_in_words(pairs: Collection[Draw]) -> str:
@@ -344,7 +349,8 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
         common = row.draws & reference.draws
         if common:
             pairs |= common
-            fewest = min(fewest or len(common), len(common))
+            units = len(set(map(unit_of(common), common)))
+            fewest = min(fewest or units, units)
         else:
             unpaired.append(row)
     if unpaired:
@@ -356,15 +362,17 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
 
 
 def _intervals(pairs: Collection[Draw], fewest: int) -> str:
-    """Return what intervals of differences are; ``fewest``: the pairs of the row that has fewest."""
+    """Return what intervals of differences are; ``fewest``: orders or seeds of the row that has fewest."""
+    units = "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
     few = ""
     if fewest == 1:
         few = " (a single pair tells nothing of other seeds and orders)"
     elif fewest < _FEW_PAIRS:
-        few = f" ({fewest} pairs tell little of other seeds and orders)"
+        few = f" ({fewest} {units} tell little of others)"
     return (
         f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three "
-        "pairs on) corrected for the number of rows (Holm); of others t over three pairs or more that differ"
+        f"{units} on) corrected for the number of rows (Holm); of others t over {units}, from three that "
+        "differ on"
     )
 
 

@@ -85,12 +85,14 @@ def differences_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, str]:
         if key in authors.ours or key in has_its_own_note:
             continue
         if value != authors.published.get(key):
-            differences[f"{key} {plain(authors.preset[key])}, ours {plain(value)}"] = key
+            text = f"{key}: published {plain(authors.preset[key])}; here {plain(value)}"
+            differences[text] = key
     for deviation in recorded:
         if deviation["published"] is None:
             text = f"{deviation['option']} {plain(deviation['value'])}: {deviation['note']}"
         else:
-            text = f"{deviation['option']} {plain(deviation['published'])}, ours {plain(deviation['value'])}"
+            published, here = plain(deviation["published"]), plain(deviation["value"])
+            text = f"{deviation['option']}: published {published}; here {here}"
         differences[text] = deviation["option"]
     return differences
 

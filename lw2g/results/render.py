@@ -242,6 +242,7 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
         "mixed": " ".join(row.marks),
         "metric": column.name,
         **attrs.asdict(over_runs),
+        "runs": row.number,
         # every entry has the same keys in the same order: they are the head of the CSV
         **_NO_DIFFERENCE,
         **_NO_PAPER,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TypeAlias
 
 from lw2g.errors import counted
@@ -11,10 +12,14 @@ from lw2g.results.found_runs import ReportedRun
 __all__ = [
     "Draw",
     "and_listed",
+    "by_draw",
     "draw_of",
+    "drawn_in_words",
     "draws_in_words",
     "named_draws",
     "named_orders",
+    "number_of_draws",
+    "unit_of",
     "varied_in_words",
 ]
 
@@ -27,6 +32,36 @@ _LISTED = 5
 def draw_of(run: ReportedRun) -> Draw:
     """Return the draw of a run."""
     return int(run.record["seed"]), tuple(run.record["class_order"])
+
+
+def unit_of(draws: Collection[Draw]) -> Callable[[Draw], Hashable]:
+    """Return what tells which of some draws count as one: those of a class order, or, of one order, a seed.
+
+    Seeds of one order share its tasks: two of them are no two orders, and tell nothing of a third one.
+    """
+    is_one_order = len({order for _, order in draws}) < 2
+
+    def unit(draw: Draw) -> Hashable:
+        seed, order = draw
+        return seed if is_one_order else order
+
+    return unit
+
+
+def number_of_draws(draws: Collection[Draw]) -> str:
+    """Return how many draws there are; of several seeds in several orders how many of each.
+
+    >>> number_of_draws({(0, (1, 2)), (0, (2, 1))})
+    '2'
+    >>> number_of_draws({(seed, order) for seed in (0, 1) for order in ((1, 2), (2, 1))})
+    '2 orders x 2 seeds'
+    """
+    seeds = Counter(order for _, order in draws)
+    if len(seeds) in (1, len(draws)):
+        return str(len(draws))
+    if len(set(seeds.values())) > 1:
+        return f"{len(seeds)} orders, {len(draws)} runs"
+    return f"{len(seeds)} orders x {len(draws) // len(seeds)} seeds"
 
 
 def and_listed(words: Sequence[str]) -> str:
@@ -69,7 +104,29 @@ def varied_in_words(draws: Collection[Draw]) -> str:
     orders = len({order for _, order in draws})
     if orders == 1:
         return f"{len(draws)} seeds of one class order"
-    return counted(orders, "class order")
+    if orders == len(draws):
+        return counted(orders, "class order")
+    return number_of_draws(draws)
+
+
+def by_draw(run: ReportedRun) -> tuple[float, int]:
+    """Return what sorts runs of one configuration: the seeds of their class orders, then their own."""
+    order_seed = run.options.get("benchmark.order_seed")
+    return -1 if order_seed is None else order_seed, int(run.options.get("run.seed") or 0)
+
+
+def drawn_in_words(run: ReportedRun, rivals: Sequence[ReportedRun]) -> str:
+    """Return the draw of a run as a sweep names its cell, such as ``order_seed 1, seed 0``.
+
+    Args:
+        run: The run.
+        rivals: All runs that it is told apart from; an order that all have is not named.
+    """
+    words = []
+    for key in ("benchmark.order", "benchmark.order_seed"):
+        if len({other.options.get(key) for other in rivals}) > 1:
+            words.append(f"{key.removeprefix('benchmark.')} {run.options.get(key)}")
+    return ", ".join([*words, f"seed {run.record['seed']}"])
 
 
 def named_draws(runs: Sequence[ReportedRun]) -> str:

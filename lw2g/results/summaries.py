@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import attrs
 
-__all__ = ["LEAST_PAIRS", "Difference", "MeanStd", "paired_difference", "summary", "wilson"]
+__all__ = ["LEAST_PAIRS", "Difference", "MeanStd", "grouped", "paired_difference", "summary", "wilson"]
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 _LEVEL = 0.95
 _NORMAL = 1.959964
 """Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
@@ -25,8 +27,8 @@ class MeanStd:
 
     Attributes:
         mean: Its mean; None if a run has no value.
-        std: Its sample standard deviation; None for a single run.
-        n: Number of runs.
+        std: Its sample standard deviation; None for a single value.
+        n: Number of values: class orders, each the mean of its seeds, or seeds where there is one order.
     """
 
     mean: float | None
@@ -57,7 +59,7 @@ class Difference:
         mean: The mean.
         low: The lower end of its 95 % interval; None where there is none, as for pairs that are alike.
         high: The upper end.
-        n: Number of pairs.
+        n: Number of pairs, those of one unit averaged.
         p: The two-sided p value of no difference; None where none was computed.
     """
 
@@ -68,23 +70,41 @@ class Difference:
     p: float | None = None
 
 
-def paired_difference(ours: Mapping[K, float | None], theirs: Mapping[K, float | None]) -> Difference | None:
+def grouped(values: Iterable[tuple[K, V]], unit: Callable[[K], Hashable]) -> list[list[V]]:
+    """Return values by what counts as one, which ``unit`` tells of their keys."""
+    groups: dict[Hashable, list[V]] = defaultdict(list)
+    for key, value in values:
+        groups[unit(key)].append(value)
+    return list(groups.values())
+
+
+def paired_difference(
+    ours: Mapping[K, float | None],
+    theirs: Mapping[K, float | None],
+    unit: Callable[[K], Hashable] = lambda key: key,
+) -> Difference | None:
     """Return the mean of ``ours - theirs`` over common keys, with its t interval; None if no pair has values.
 
-    There is no interval of fewer than three pairs, where t makes it nine times their deviation, and none of
-    pairs that are alike: runs that do not see what tells the pairs apart say nothing of how far others would
+    There is no interval of fewer than three units, where t makes it nine times their deviation, and none of
+    units that are alike: runs that do not see what tells the units apart say nothing of how far others would
     spread.
+
+    Args:
+        ours: Values by what pairs them, such as seed and class order.
+        theirs: Those that are subtracted.
+        unit: What of a key counts as one: pairs of one unit are averaged before the interval.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, low=None, high=None, n=1, p=None)
     """
-    gaps = []
+    pairs = []
     for key, our_value in ours.items():
         other = theirs.get(key)
         if our_value is not None and other is not None:
-            gaps.append(our_value - other)
-    if not gaps:
+            pairs.append((key, our_value - other))
+    if not pairs:
         return None
+    gaps = [statistics.fmean(of_unit) for of_unit in grouped(pairs, unit)]
     mean = statistics.fmean(gaps)
     if len(gaps) < LEAST_PAIRS or len(set(gaps)) == 1:
         return Difference(mean=mean, n=len(gaps))

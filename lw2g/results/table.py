@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -40,9 +41,16 @@ from lw2g.results.row_names import (
 )
 from lw2g.results.row_notes import different_constraints, different_orders, heads_taken, over_orders
 from lw2g.results.row_options import OptionColumns, option_columns
-from lw2g.results.run_draws import Draw, draw_of, draws_in_words
+from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
 from lw2g.results.settled_precision import as_asked, settled_notes
-from lw2g.results.summaries import LEAST_PAIRS, Difference, MeanStd, paired_difference, summary
+from lw2g.results.summaries import (
+    LEAST_PAIRS,
+    Difference,
+    MeanStd,
+    grouped,
+    paired_difference,
+    summary,
+)
 
 __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
@@ -87,26 +95,41 @@ class Row:
         """The seed and class order of each run: rows are compared over those that both have."""
         return set(map(draw_of, self.runs))
 
+    @property
+    def number(self) -> str:
+        """How many runs there are, of several seeds in several class orders how many of each."""
+        return number_of_draws(self.draws)
+
     def summary(self, column: Column) -> MeanStd:
-        """Return mean, deviation and n of a column."""
-        return summary([column.of(run.record) for run in self.runs])
+        """Return mean, deviation and n of a column, over class orders or the seeds of one."""
+        return self.over([column.of(run.record) for run in self.runs])
+
+    def over(self, values: Sequence[float | None]) -> MeanStd:
+        """Return mean, deviation and n of a value of each run, over class orders or the seeds of one."""
+        means: list[float | None] = []
+        draws = map(draw_of, self.runs)
+        for of_unit in grouped(zip(draws, values, strict=True), unit_of(self.draws)):
+            present = [value for value in of_unit if value is not None]
+            means.append(statistics.fmean(present) if len(present) == len(of_unit) else None)
+        return summary(means)
 
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
-        The interval of FAA is over these and over test images, where the predictions are at hand, with a p
-        value from three pairs on. None where
-        one row is finished and the other is not: after fewer tasks accuracy is another quantity.
+        The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
+        the predictions are at hand, with a p value from three orders or seeds on. None where one row is
+        finished and the other is not: after fewer tasks accuracy is another quantity.
         """
         if self.finished != other.finished:
             return None
+        unit = unit_of(self.draws & other.draws)
         found = None
         if column.name == "faa":
-            found = over_orders_and_images(self._right_answers, other._right_answers)
+            found = over_orders_and_images(self._right_answers, other._right_answers, unit)
             if found is not None and found.n < LEAST_PAIRS:
                 # one or two pairs tell next to nothing of others: p would be of these images alone
                 found = attrs.evolve(found, p=None)
-        return found or paired_difference(self._paired(column), other._paired(column))
+        return found or paired_difference(self._paired(column), other._paired(column), unit)
 
     @property
     def answers(self) -> RightAnswers | None:
@@ -348,7 +371,7 @@ def _table(
         title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
         conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
-        options=option_columns(firsts, [settings[id(run)] for run in firsts], labels, shared, catalogue),
+        options=option_columns(firsts, [settings[id(run)] for run in firsts], shared),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         unlike=(*mixes, *different_orders(labelled), *different_constraints(labelled, catalogue)),

@@ -9,7 +9,7 @@ import attrs
 
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.summaries import summary
+from lw2g.results.run_draws import number_of_draws
 from lw2g.results.table import Row
 from lw2g_page.numbers import Numbers, Value, mean
 
@@ -31,12 +31,13 @@ def curves(rows: Sequence[Row]) -> Numbers:
         if row.runs[0].tasks == 1:
             lines = [line * last for line in lines]
         for after, values in enumerate(zip(*lines, strict=True)):
-            over = summary(values)
+            over = row.over(values)
             if over.mean is None:  # nothing was measured after this task
                 continue
             half = over.std or 0.0
             middle = over.mean
-            numbers.append((row.label, after + 1, middle, middle - half, middle + half, over.n, row.control))
+            ends = (middle, middle - half, middle + half)
+            numbers.append((row.label, after + 1, *ends, row.number, row.control))
     return Numbers(rows=numbers)
 
 
@@ -103,7 +104,7 @@ def pareto(rows: Sequence[Row]) -> Numbers:
                     point.faa,
                     point.cost_std,
                     point.faa_std,
-                    len(point.row.runs),
+                    point.row.number,
                     best,
                     point.row.control,
                 )
@@ -130,7 +131,7 @@ class _Point:
 def _point(row: Row, names: Sequence[str]) -> _Point | None:
     """Return where a row stands; None if a run has no price or FAA, or if it costs nothing in all runs."""
     costs = [_sum(run, names) for run in row.runs]
-    cost = summary(costs)
+    cost = row.over(costs)
     faa = row.summary(COLUMNS["faa"])
     if not any(costs) or cost.mean is None or faa.mean is None:
         return None
@@ -155,14 +156,13 @@ _COSTS = (
 
 
 def costs(rows: Sequence[Row]) -> Numbers:
-    """Return storage and operations: row, kind, part, mean over runs."""
+    """Return storage and operations: row, kind, part, mean over runs, None where nobody counted it."""
     values: list[Sequence[Value]] = []
     in_use = set()
     for row in rows:
         for kind, part, name in _COSTS:
             value = row.summary(COLUMNS[name]).mean
-            if value is not None:
-                values.append((row.label, kind, part, value))
+            values.append((row.label, kind, part, value))
             if value:
                 in_use.add((kind, part))
     values = [one for one in values if tuple(one[1:3]) in in_use]  # what no row has is no cost
@@ -182,7 +182,7 @@ _CLOCKS: Mapping[str, str] = {
 
 def times(rows: Sequence[Row]) -> Numbers:
     """Return mean seconds of a run by part: row, part, seconds."""
-    values: list[Sequence[Value]] = []
+    values: list[tuple[str, str, float]] = []
     for row in rows:
         total = _mean_seconds(row, "total", without=None)
         if total is None:
@@ -196,7 +196,7 @@ def times(rows: Sequence[Row]) -> Numbers:
         values.append((row.label, "other", max(total - named, 0.0)))
     if not values:
         return Numbers(why="the records have no times")
-    taken = {part for _, part, seconds in values if seconds}
+    taken = {part for _, part, seconds in values if round(seconds, 1)}  # what prints as 0.0 has no bar
     return Numbers(rows=[one for one in values if one[1] in taken])
 
 
@@ -230,7 +230,7 @@ def paper(rows: Sequence[Row]) -> Numbers:
                     printed.std,
                     ours.mean,
                     ours.std,
-                    ours.n,
+                    row.number,
                     printed.citation,
                     "; ".join(printed.differs),
                 )
@@ -255,7 +255,8 @@ def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
             gap = row.difference(against, COLUMNS[name])
             if gap is None:
                 continue
-            yield (against.label, row.label, _title(name), gap.mean, gap.low, gap.high, gap.n)
+            pairs = number_of_draws(row.draws & against.draws)
+            yield (against.label, row.label, _title(name), gap.mean, gap.low, gap.high, pairs)
 
 
 def _title(name: str) -> str:

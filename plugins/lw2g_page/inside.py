@@ -47,12 +47,14 @@ class Inside:
         label: Its name.
         predicted: Columns of its last evaluation; None if they cannot be used.
         why: Why they cannot be used.
+        grows: Whether a policy decides on the sets of its method.
     """
 
     run: ReportedRun
     label: str
     predicted: Columns | None
     why: str
+    grows: bool = True
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -236,6 +238,8 @@ def flow(inside: Inside) -> Numbers:
     task_to_set = inside.record.get("task_to_set", [])
     if not entries or inside.run.metric("ssp") is None:
         return Numbers(why="this run keeps no parameter sets")
+    if not inside.grows:
+        return Numbers(why="no policy decides on the sets of this method")
 
     # in the drawing, sets share the height of the tasks evenly; half a step leads to the middle of a share
     num_sets = len(set(task_to_set))

@@ -118,11 +118,13 @@
   }, []);
 
   const LAYOUTS = {
-    rows(spec, data, width, section) {
+    rows(spec, data, width) {
       const whole = Object.groupBy(data, (datum) => datum.row);
       const labels = Object.entries(whole).map(([row, found]) => {
-        const total = found[0].part === undefined ? "" : `: ${found.reduce((sum, one) => sum + one.value, 0).toLocaleString("en", { maximumFractionDigits: 1 })}`;
-        return { row, lines: wrapped(section.short[row] + total, width / 6.9) };
+        const counted = found.map((one) => one.value).filter((value) => value !== null);
+        const sum = counted.reduce((all, value) => all + value, 0).toLocaleString("en", { maximumFractionDigits: 1 });
+        const total = found[0].part === undefined ? "" : `: ${counted.length ? sum : "not counted"}`;
+        return { row, lines: wrapped(row + total, width / 6.9) };
       });
       const most = Math.max(...labels.map((label) => label.lines.length));
       spec.height = labels.length * (26 + 14 * most);
@@ -159,7 +161,7 @@
     spec.width = width;
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${definition.reading} The numbers are in the table below.`;
-    LAYOUTS[definition.layout]?.(spec, data, width, section);
+    LAYOUTS[definition.layout]?.(spec, data, width);
     await vegaEmbed(place, spec, { actions: false, renderer: "svg", config: CONFIG, tooltip: { theme: "own" }, logLevel: 1 });
   }
 
@@ -184,7 +186,7 @@
     for (const choice of figure.querySelectorAll(".picks select")) {
       const at = field(choice.name);
       if (!choice.options.length) {
-        choice.append(...distinct(rows.map((row) => row[at])).map((text) => make("option", { textContent: section.short[text] ?? text, value: text })));
+        choice.append(...distinct(rows.map((row) => row[at])).map((text) => make("option", { textContent: text, value: text })));
         choice.value = section.picked[choice.name] ?? choice.value;
         choice.onchange = () => draw(figure, definition, numbers, section);
       }
@@ -214,11 +216,11 @@
       legend.replaceChildren(...section.rows.flatMap((row, at) => {
         if (!present.has(row.label)) return [];
         const button = make("button", { type: "button", ariaPressed: String(!section.hidden.has(row.label)), title: `${row.label}: show or hide this row everywhere` },
-          swatch(row, at), row.short);
+          swatch(row, at), row.label);
         button.onclick = async () => {
           section.hidden.delete(row.label) || section.hidden.add(row.label);
           await drawAll(section, section.numbers);
-          figure.querySelectorAll(".legend button")[legendPlace(figure, row.short)]?.focus();
+          figure.querySelectorAll(".legend button")[legendPlace(figure, row.label)]?.focus();
         };
         return [make("li", {}, button)];
       }));
@@ -229,8 +231,8 @@
     details.ontoggle = fill;
     fill();
   }
-  const legendPlace = (figure, short) =>
-    [...figure.querySelectorAll(".legend button")].findIndex((button) => button.textContent === short);
+  const legendPlace = (figure, label) =>
+    [...figure.querySelectorAll(".legend button")].findIndex((button) => button.textContent === label);
 
   // -- the page -------------------------------------------------------------------------------------------
 
@@ -263,7 +265,6 @@
     const sections = [];
     for (const element of document.querySelectorAll("section.report")) {
       const section = { id: element.id, hidden: new Set(), ...(await unpack(`${element.id}-rows`)) };
-      section.short = Object.fromEntries(section.rows.map((row) => [row.label, row.short]));
       element.querySelectorAll(".key").forEach((key) => key.append(swatch(section.rows[key.dataset.row], +key.dataset.row)));
       const choice = element.querySelector(".chooser select");
       const inside = async () => {

@@ -24,7 +24,7 @@ from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
-from lw2g.results.run_draws import Draw
+from lw2g.results.run_draws import Draw, by_draw, drawn_in_words
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
 from lw2g_page.figures import FIGURES
@@ -49,6 +49,8 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
+_ALL_REMARKS = "all remarks below"
+"""What leads to the list of all remarks."""
 _TILES = {
     "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
@@ -86,7 +88,7 @@ class _Section:
         results: The table of results.
         shown: What figures show of each row: one run, or a mean and its spread.
         published: Whether there are published values.
-        reference: The short name of the row that differences refer to; empty without one.
+        reference: The name of the row that differences refer to; empty without one.
         over: What the intervals of differences of final accuracy are over.
         remarks: The remarks on the table that matter most.
         all_remarks: Definitions of its columns, and all remarks.
@@ -157,6 +159,7 @@ def page_of(
         sections=sections,
         figures=FIGURES,
         defined=_packed(figures),
+        all_remarks=_ALL_REMARKS,
         command=command,
         # as text: a browser would take it for the end of the page's own script
         script=script.replace("</script", "<\\/script"),
@@ -228,7 +231,7 @@ def _section(
         single: Whether this is all of the page and of one run, so that there is room for its mistakes.
     """
     shown = valued_columns(table, columns)
-    opened, best = _opened(table)
+    opened, best = _opened(table, catalogue)
     tiles: Sequence[_Tile] = ()
     gallery = None
     tasks: Sequence[TaskPictures] = ()
@@ -244,21 +247,20 @@ def _section(
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
     remarked = attrs.evolve(table, notes=own_notes, unfinished=())
     reference = _reference(table, against)
-    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     return _Section(
         benchmark=table.benchmark,
         kind=_kind_of(table),
         title=table.title,
-        question=question_of(table, reference, names, named=against is not None),
-        answer=answer_of(table, reference, names),
+        question=question_of(table, reference, named=against is not None),
+        answer=answer_of(table, reference),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
         shown=shown_of(table),
         published=any(row.paper for row in table.rows),
-        reference="" if reference is None else names[reference.label],
+        reference="" if reference is None else reference.label,
         over=over_in_words(_pairs(table, reference)),
         # no row to differ from: the page explains differences where they stand
-        remarks=few_remarks_on(remarked, (), against=None, others="all remarks below"),
+        remarks=few_remarks_on(remarked, (), against=None, others=_ALL_REMARKS),
         all_remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, reference)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
@@ -276,7 +278,7 @@ def _kind_of(table: Table) -> str:
     return _KINDS.get(" ".join(streams), "Continual")
 
 
-def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
+def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | None]:
     """Return all runs of a table, and the best of them, whose confusions are shown; None without a run.
 
     A finished run is before an unfinished one, a method before a control, then more accurate runs.
@@ -285,7 +287,8 @@ def _opened(table: Table) -> tuple[list[Inside], Inside | None]:
     best = None
     best_rank = (False, False, 0.0)
     for label, row, run in _runs(table):
-        inside = look_inside(run, label)
+        grows = catalogue.grows(run.config["baseline"]["name"])
+        inside = attrs.evolve(look_inside(run, label), grows=grows)
         opened.append(inside)
         rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
         if best is None or rank > best_rank:
@@ -334,19 +337,19 @@ def _compared(table: Table, reference: Row | None) -> dict[str, Any]:
     if reference is not None:
         picked["against"] = reference.label
     rows = []
-    for row, short in zip(table.rows, table.options.short, strict=True):
-        rows.append({"label": row.label, "short": short, "control": row.control})
+    for row in table.rows:
+        rows.append({"label": row.label, "control": row.control})
     return {"rows": rows, "numbers": numbers, "picked": picked}
 
 
 def _runs(table: Table) -> Iterator[tuple[str, Row, ReportedRun]]:
     """Yield all runs of a table with their rows, under unique names."""
-    for row, short in zip(table.rows, table.options.short, strict=True):
-        seeds = Counter(run.record["seed"] for run in row.runs)
-        for run in row.runs:
-            seed = run.record["seed"]
-            name = f"{short}, seed {seed}"
-            if seeds[seed] > 1:  # they differ in the class order
+    for row in table.rows:
+        drawn = {id(run): drawn_in_words(run, row.runs) for run in row.runs}
+        counts = Counter(drawn.values())
+        for run in sorted(row.runs, key=by_draw):
+            name = f"{row.label}, {drawn[id(run)]}"
+            if counts[drawn[id(run)]] > 1:  # their class orders were given
                 name += f", {run.path.name}"
             yield name, row, run
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from lw2g.errors import counted
+from lw2g.results.cells import spread
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
@@ -26,19 +27,18 @@ class Answer:
     words: str
 
 
-def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *, named: bool) -> str:
+def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
     """Return the question that a table answers.
 
     Args:
         table: The table.
         reference: The row that differences refer to; None for none.
-        names: The short name of each row by its label.
         named: Whether the user named that row.
     """
     if not table.rows:
         return "No run has finished a task yet."
     if len(table.rows) == 1:
-        return f"What share of the test images does {names[table.rows[0].label]} get right in the end?"
+        return f"What share of the test images does {table.rows[0].label} get right in the end?"
     # the answer is of finished runs, where there are some
     compared = sum(row.finished for row in table.rows) or len(table.rows)
     asked = f"What share of the test images does {_each_of(compared)} get right in the end"
@@ -47,14 +47,14 @@ def question_of(table: Table, reference: Row | None, names: Mapping[str, str], *
     of = ""
     if not named:
         of = ", the first row" if reference.trains else ", the best of those that train nothing"
-    return f"{asked}, and how far is that from {names[reference.label]}{of}?"
+    return f"{asked}, and how far is that from {reference.label}{of}?"
 
 
 def _each_of(compared: int) -> str:
     return "the finished configuration" if compared == 1 else f"each of {compared} configurations"
 
 
-def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> Answer:
+def answer_of(table: Table, reference: Row | None) -> Answer:
     """Return the answer to that question: the best final accuracy, and how far it is from others.
 
     Controls are no answer where there is another row.
@@ -62,7 +62,6 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
     Args:
         table: The table.
         reference: The row that differences refer to; None for none.
-        names: The short name of each row by its label.
     """
     ends: dict[str, float] = {}
     for row in table.rows:
@@ -76,28 +75,33 @@ def answer_of(table: Table, reference: Row | None, names: Mapping[str, str]) -> 
         return Answer("", "No run is finished yet: the numbers are those after the last task of each.")
     best = ranked[0]
     number = f"{ends[best.label]:.1f} %"
-    over = f", mean of {len(best.runs)} runs" if len(best.runs) > 1 else ""
+    over = f", mean of {_runs_of(best.number)}" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
-        return Answer(number, f"{after}: {names[best.label]}{over}.")
-    words = f"{after}: {names[best.label]}{over}, the best of {len(ranked)} configurations"
+        return Answer(number, f"{after}: {best.label}{over}.")
+    words = f"{after}: {best.label}{over}, the best of {len(ranked)} configurations"
     if best.control:
         words += ", all of which are controls"
     elif any(row.control for row in ranked):
         words += ", controls aside"
     if reference is None or reference is best:
-        other, whose = ranked[1], f"the next one, {names[ranked[1].label]}"
+        other, whose = ranked[1], f"the next one, {ranked[1].label}"
     else:
-        other, whose = reference, names[reference.label]
+        other, whose = reference, reference.label
         if reference.control and not best.control:
             whose = f"the control {whose}"
     words = f"{words}.{_apart(best, other, whose)}"
     controls = [row for row in ranked if row.control and ends[row.label] > ends[best.label]]
     if controls and not best.control and controls[0] is not other:
         ahead = ends[controls[0].label] - ends[best.label]
-        words += f" The control {names[controls[0].label]} ends {ahead:.1f} points above it."
+        words += f" The control {controls[0].label} ends {ahead:.1f} points above it."
     return Answer(number, words)
+
+
+def _runs_of(number: str) -> str:
+    """Return a number of runs with its noun, which orders and seeds have."""
+    return f"{number} runs" if number.isdecimal() else number
 
 
 def _over_images(row: Row) -> str:
@@ -157,15 +161,16 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
 
 def shown_of(table: Table) -> str:
     """Return what figures show of each row: its one run, or the mean of its runs and what their spread is."""
-    counts = {len(row.runs) for row in table.rows}
-    if not counts:
+    numbers = {len(row.runs): row.number for row in table.rows}
+    if not numbers:
         return ""
-    if counts == {1}:
+    if set(numbers) == {1}:
         each = " of each row" if len(table.rows) > 1 else ""
         return f"Shown is one run{each}, no mean ({table.draws})."
-    low, high = min(counts), max(counts)
-    many = f"{high} runs" if low == high else f"{low} to {high} runs"
-    return f"Shown is each row's mean of {many} ({table.draws}); a band is one standard deviation."
+    low, high = min(numbers), max(numbers)
+    many = _runs_of(numbers[high]) if low == high else f"{low} to {high} runs"
+    band = f"a band is one standard deviation over {spread(table)}"
+    return f"Shown is each row's mean of {many} ({table.draws}); {band}."
 
 
 def _size(table: Table, runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:

@@ -61,9 +61,8 @@ class ResultCell:
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """The line of a row: its name here, its complete label, what it is beside a method, and its cells."""
+    """The line of a row: its name, what it is beside a method, and its cells."""
 
-    name: str
     label: str
     roles: Sequence[str]
     cells: Sequence[ResultCell]
@@ -123,9 +122,6 @@ def results_of(
         same.append(f"{lead}: {', '.join(told)}.")
 
     options = table.options
-    if options.same:
-        shared = ", ".join(f"{key} {value}" for key, value in options.same.items())
-        same.append(f"In all rows that have it: {shared}.")
     heads = []
     for title, key in zip(options.titles, options.keys, strict=True):
         heads.append(Heading(title=title, key=key, text=True))
@@ -136,14 +132,14 @@ def results_of(
                 words += "; below 0 gained"
             heads.append(Heading(title=_with_its_unit(cell.title), words=words, text=cell.text))
     made = []
-    for row, name, values, cells in zip(table.rows, options.names, options.values, numbers, strict=True):
+    for row, values, cells in zip(table.rows, options.values, numbers, strict=True):
         chosen = []
         for title, value in zip(options.titles, values, strict=True):
             chosen.append(ResultCell(title, value or "-", text=True))
         roles = ["control"] if row.control else []
         if row is reference:
             roles.append("reference")
-        made.append(Line(name=name, label=row.label, roles=roles, cells=[*chosen, *cells]))
+        made.append(Line(label=row.label, roles=roles, cells=[*chosen, *cells]))
 
     unfinished = [(str(run.path), run.standing) for run in table.unfinished]
     for row in table.rows:
@@ -215,7 +211,8 @@ def _is_negative(content: Cell | str) -> bool:
 def _in_words(cell: ResultCell) -> str:
     """Return what a column says that is the same in all rows: its name, its number and its unit."""
     if cell.title == "n":
-        return f"{counted(int(str(cell.content)), 'run')} each"
+        number = str(cell.content)
+        return f"{counted(int(number), 'run') if number.isdecimal() else number} each"
     name, _, unit = cell.title.rpartition(" ")
     return f"{name} {cell.content} {unit}" if name and unit in _UNITS else f"{cell.title} {cell.content}"
 

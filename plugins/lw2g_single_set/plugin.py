@@ -52,7 +52,7 @@ APER_ADAPTER = BaselineComponent(
 _SOLVED_EXACTLY = Deviation(
     topic="baseline.precision",
     value="float64, without penalties that are lost in rounding",
-    published="float32, with all of them",
+    published="float32, with all penalties",
     note="float32 loses penalties below about 10 in noise; of real images both choose 1e5 to 1e7",
 )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -194,43 +195,66 @@ def test_published_values_share_the_cell_of_ours():
 
 
 def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
-    """Options have columns, names go without them; what is equal is said above, unless it was asked for."""
+    """Options have columns; what is equal is said above, unless it was asked for."""
     for lr in (0.01, 0.02):
         write_full_run(f"lr-{lr}", policy="min", overrides={"baseline.lr": lr, "baseline.epochs": 5})
     write_full_run("control", {"metrics.faa": 60.0, "metrics.ssp": None}, baseline="simple-cil")
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
     results = results_of(table, [COLUMNS[name] for name in DEFAULT_COLUMNS], [COLUMNS["faa"], COLUMNS["bwt"]])
     assert [(one.title, one.key) for one in results.head] == [("lr", "baseline.lr"), ("FAA", "")]
-    assert [(line.name, [str(cell.content) for cell in line.cells]) for line in results.lines] == [
+    assert [(line.label, [str(cell.content) for cell in line.cells]) for line in results.lines] == [
         ("simple-cil", ["-", "60.00"]),
-        ("hide-prompt x min", ["0.01", "66.67"]),
-        ("hide-prompt x min", ["0.02", "66.67"]),
+        ("hide-prompt[lr=0.01,epochs=5] x min", ["0.01", "66.67"]),
+        ("hide-prompt[lr=0.02,epochs=5] x min", ["0.02", "66.67"]),
     ]
-    assert [line.label for line in results.lines][1:] == [
-        f"hide-prompt[lr={lr},epochs=5] x min" for lr in (0.01, 0.02)
-    ]
-    assert results.same == [
-        "The same in all rows: 1 run each, BWT -37.50.",
-        "In all rows that have it: baseline.epochs 5.",
-    ]
+    assert results.same == ["The same in all rows: 1 run each, BWT -37.50."]
+    untrained = {"images_per_second": None, "flops.training_per_image": None}
+    write_full_run(
+        "frozen", untrained, baseline="ranpac", overrides={"baseline.lr": 0.3, "baseline.adapt": "none"}
+    )
+    (both,) = tables_of(list(find_runs([tmp_path])), installed)
+    shown = dict(zip([row.label for row in both.rows], both.options.values, strict=True))
+    assert shown["ranpac[lr=0.3,adapt=none]"] == ("",)  # of lr it makes no use
     wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
     assert [one.title for one in wanted.head] == ["lr", "n", "BWT"]
 
 
-def test_names_in_figures_tell_rows_apart_and_nothing_more(write_full_run, installed, tmp_path):
-    """The method, and the fewest options by which a row differs from the others of its method."""
-    for lr, epochs in ((0.01, 5), (0.02, 6)):
-        overrides = {"baseline.lr": lr, "baseline.epochs": epochs}
-        write_full_run(f"lr-{lr}", policy="min", overrides=overrides)
-    write_full_run("other", policy="always", overrides={"baseline.epochs": 5})
+def test_a_row_has_one_name_on_the_page(write_full_run, installed, tmp_path):
+    """That of the table and of --against stands in the lead, the answer, legends, runs and choices."""
+    for head in ("lda", "cosine"):
+        overrides = {"baseline.head": head}
+        write_full_run(head, {"metrics.faa": 50.0}, baseline="simple-cil", overrides=overrides)
+    write_full_run("none", baseline="ranpac", overrides={"baseline.adapt": "none"})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
-    assert dict(zip([row.label for row in table.rows], table.options.short, strict=True)) == {
-        "hide-prompt[lr=0.01,epochs=5] x min": "hide-prompt x min[lr=0.01]",
-        "hide-prompt[lr=0.02,epochs=6] x min": "hide-prompt x min[lr=0.02]",
-        "hide-prompt[epochs=5] x always": "hide-prompt x always",
-    }
+    labels = ["simple-cil", "simple-cil[head=lda]", "ranpac[adapt=none]"]
+    assert sorted(row.label for row in table.rows) == sorted(labels)
+    reference = table.row("simple-cil[head=lda]")
+    assert question_of(table, reference, named=True).endswith("how far is that from simple-cil[head=lda]?")
+    told = answer_of(table, reference).words
+    assert "ranpac[adapt=none], the best" in told
+    assert "above simple-cil[head=lda]" in told
+    assert [row["label"] for row in page._compared(table, reference)["rows"]] == [
+        line.label for line in results_of(table, [COLUMNS["faa"]], [COLUMNS["faa"]]).lines
+    ]
+    names = [name for name, _, _ in page._runs(table)]
+    assert sorted(names) == sorted(f"{label}, seed 42" for label in labels)
     keys = ("constraints.cpk.on", "constraints.orthogonal.on", "growth.heads")
     assert OptionColumns(keys=keys).titles == ["cpk.on", "orthogonal.on", "heads"]
+
+
+def test_runs_of_a_row_are_told_apart_by_their_draws(write_full_run, installed, tmp_path):
+    """By the seeds of class orders as in a sweep, then by their own; both in their order."""
+    for place, (order, seed) in enumerate([(2, 10), (1, 0), (2, 2), (1, 10)]):
+        drawn = {"benchmark.order": "seeded", "benchmark.order_seed": order, "run.seed": seed}
+        changes = {"class_order": np.roll(range(6), order).tolist()}
+        write_full_run(f"{place}", changes, policy="min", overrides=drawn)
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert [name.partition(", ")[2] for name, _, _ in page._runs(table)] == [
+        "order_seed 1, seed 0",
+        "order_seed 1, seed 10",
+        "order_seed 2, seed 2",
+        "order_seed 2, seed 10",
+    ]
 
 
 def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, installed, tmp_path):
@@ -261,12 +285,10 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     assert begun.differences(begun.floor(), COLUMNS["faa"])[part.label] is None
     assert page._reference(begun, part.label) is None
     # and it is none of those that the question and the answer count
-    short = {row.label: row.label for row in begun.rows}
-    assert "each of 4 configurations" in question_of(begun, begun.floor(), short, named=False)
-    assert ", the best of 4 configurations." in answer_of(begun, begun.floor(), short).words
+    assert "each of 4 configurations" in question_of(begun, begun.floor(), named=False)
+    assert ", the best of 4 configurations." in answer_of(begun, begun.floor()).words
     assert dict(conditions_above(begun, None))["Runs"].startswith("4 runs and 1 unfinished: seed 42, ")
-    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
-    asked = question_of(table, reference, names, named=False)
+    asked = question_of(table, reference, named=False)
     assert asked.endswith(
         "how far is that from simple-cil[head=ridge], the best of those that train nothing?"
     )
@@ -277,27 +299,24 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     write_full_run("begun", {"tasks": 5}, policy="one")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     begun = Answer("", "No run is finished yet: the numbers are those after the last task of each.")
-    assert answer_of(table, None, {}) == begun
+    assert answer_of(table, None) == begun
     write_full_run("min", policy="min")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
-    names = {row.label: row.label for row in table.rows}
     told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min."
-    assert answer_of(table, None, names) == Answer("66.7 %", told)
+    assert answer_of(table, None) == Answer("66.7 %", told)
     write_full_run("lda", {"metrics.faa": 50.0}, baseline="simple-cil", overrides={"baseline.head": "lda"})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
-    names = dict(zip([row.label for row in table.rows], table.options.short, strict=True))
     reference = table.floor()
     best = next(row for row in table.rows if row is not reference)
     told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min, the best of 2 configurations."
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
-        apart = f" That is 16.7 points above {whose.replace('[head=lda]', '')}."
-        assert answer_of(table, against, names) == Answer("66.7 %", told + apart)
+        apart = f" That is 16.7 points above {whose}."
+        assert answer_of(table, against) == Answer("66.7 %", told + apart)
     write_full_run("control", {"metrics.faa": 70.0, "class_order": [1, 0, 2, 3, 4, 5]}, baseline="no-prompt")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
-    names = {row.label: row.label for row in table.rows}
     above = " The control no-prompt ends 3.3 points above it."
-    assert answer_of(table, table.rows[1], names).words.endswith(above)
-    unpaired = answer_of(table, next(row for row in table.rows if row.control), names).words
+    assert answer_of(table, table.rows[1]).words.endswith(above)
+    unpaired = answer_of(table, next(row for row in table.rows if row.control)).words
     assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
 
 
@@ -308,7 +327,10 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
         told.append(shown_of(table))
-    drawn, band = "(seeds 0 and 1 of one class order)", "a band is one standard deviation."
+    drawn, band = (
+        "(seeds 0 and 1 of one class order)",
+        "a band is one standard deviation over the seeds of one class order.",
+    )
     assert told == [
         "Shown is one run, no mean (seed 0, one class order).",
         "Shown is one run of each row, no mean (seed 0, one class order).",
@@ -348,7 +370,7 @@ def test_unfinished_runs_say_what_goes_on_with_them(write_full_run, tmp_path):
     assert f"<strong>hide-prompt x always, 3 of 5 tasks</strong>: {told}" in text
     told = f"interrupted before the end of its first task; lw2g resume {begun.path} goes on"
     assert f"<strong>{begun.path}</strong>: {told}" in text
-    assert "not counted" not in text
+    assert "not counted: " not in text
     # a task is finished whose record is gone
     (begun.path / "checkpoints").mkdir(exist_ok=True)
     (begun.path / "checkpoints" / "task-000.safetensors").touch()

@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,7 +165,7 @@ def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, writ
     remarks = [line for line in printed.splitlines() if line.startswith("- ")]
     assert len(remarks) == 6
     assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
-    assert "over n runs; control: a bound" in remarks[1]
+    assert "over the seeds of one class order; control: a bound" in remarks[1]
     assert remarks[4].startswith("- not counted: ")
     assert "lw2g resume" in remarks[4]
     again = f" more: lw2g report {folder} --columns faa,pra,ffm --against 'x min' --all"
@@ -180,7 +181,7 @@ def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
     """Seeds are no class orders, two of them tell little, and a row without a pair says what it has."""
     lines = call("report", folder, "--against", "always").splitlines()
     (told,) = [line for line in lines if "mean [" in line]
-    assert "of FAA over 2 seeds of one class order and test images (2 pairs tell little of other" in told
+    assert "of FAA over 2 seeds of one class order and test images (2 seeds tell little of other" in told
     order = {"benchmark.order": "seeded", "benchmark.order_seed": 7, "record.class_order": [1, 0]}
     write_run(70.0, **order, **LW2G | {"policy.name": "one"})
     told = call("report", folder, "--against", "always")
@@ -291,12 +292,20 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
 
 
 def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
-    """The options that chose them stand with each run."""
-    for seed in (1, 2):
-        write_run(80.0, **{"benchmark.order": "seeded", "benchmark.order_seed": seed})
-    printed = call("runs", str(tmp_path))
-    assert "benchmark.order_seed=1" in printed
-    assert "benchmark.order_seed=2" in printed
+    """The options that chose them stand with each run, before others, and sort the runs of one row."""
+    more = {"baseline.epochs": 7, "benchmark.increment": 5, "growth.energy": 0.9, "run.precision": "32-true"}
+    for order, seed, other in ((2, 10, {}), (1, 2, {}), (2, 2, {}), (1, 10, {}), (1, 1, more)):
+        seeds = {"benchmark.order_seed": order, "run.seed": seed}
+        write_run(80.0, **{"benchmark.order": "seeded", **seeds, **other})
+    lines = call("runs", str(tmp_path)).splitlines()
+    told = [re.search(r"order_seed=(\d), .* (\d+) +finished", line) for line in lines if "run-" in line]
+    assert [found.groups() for found in told] == [
+        ("1", "2"),
+        ("1", "10"),
+        ("2", "2"),
+        ("2", "10"),
+        ("1", "1"),
+    ]
 
 
 def test_latex_is_for_booktabs(folder):
@@ -315,7 +324,7 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
-    assert list(lines[0])[5:9] == ["mean", "std", "n", "difference_mean"]  # before what papers print
+    assert list(lines[0])[5:10] == ["mean", "std", "n", "runs", "difference_mean"]  # before what papers print
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
@@ -326,14 +335,21 @@ def test_csv_and_json_say_the_same(folder):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?)"),
+        (["--columns", "fa"], "--columns: no column is called 'fa' (did you mean 'faa'?); there are faa, "),
+        (
+            ["--columns", "trainin_s"],
+            "--columns: no column is called 'trainin_s' (did you mean 'training_s'?)",
+        ),
+        (["--columns", "foo"], "--columns: no column is called 'foo'; there are ffm_code, faa_told, "),
         (["--against", "dual"], "--against: 'dual' fits 2 rows"),
         (["--against", "l2p"], "--against: 'l2p' is no row"),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, says):
-    """Unknown columns and rows are refused with what there is."""
+    """Unknown columns and rows are refused with what there is, in a line that can be read."""
     printed = call("report", folder, *arguments, code=2)
+    assert len(printed) < 250
+    assert ("--columns all shows every one" in printed) == ("--columns" in arguments)
     assert printed.startswith(f"error: {says}")
     assert printed.count("\n") == 1
 

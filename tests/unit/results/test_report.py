@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import attrs
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,8 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         ("dual-prompt[epochs=9] x always", 1),
         ("dual-prompt x min", 1),
     ]
-    assert table.rows[0].summary(FAA) == summary([80.0, 84.0, 82.0])
+    assert table.rows[0].number == "2 orders, 3 runs"
+    assert table.rows[0].summary(FAA) == summary([(80.0 + 84.0) / 2, 82.0])
     others = "dual-prompt[epochs=9] x always"
     assert (*table.unlike, table.notes[0]) == (
         "means over different class orders do not compare: "
@@ -352,25 +355,28 @@ def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
     )
     assert split.rows[0].paper["faa"].differs == (
         "split random:42, ours coda",
-        "baseline.epochs 50, ours 40",
-        "growth.energy 0.99, ours 0.95",
+        "baseline.epochs: published 50; here 40",
+        "growth.energy: published 0.99; here 0.95",
     )
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"baseline.head": "lda"}, "baseline.head linear, ours lda"),
-        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi 0.5, ours 0.9"),
+        ({"baseline.head": "lda"}, "baseline.head: published linear; here lda"),
+        ({"constraints.cpk.phi": 0.9}, "constraints.cpk.phi: published 0.5; here 0.9"),
         ({"constraints.orthogonal.on": "gradient"}, None),  # the published value, and not our default
-        ({"growth.energy": 0.9}, "growth.energy 0.95, ours 0.9"),
-        ({"routing.mix": 3}, "routing.mix 1, ours 3"),
-        ({"policy.margin": 3.0}, "policy.margin 0.0, ours 3.0"),
-        ({"benchmark.test_interpolation": "bilinear"}, "benchmark.test_interpolation bicubic, ours bilinear"),
+        ({"growth.energy": 0.9}, "growth.energy: published 0.95; here 0.9"),
+        ({"routing.mix": 3}, "routing.mix: published 1; here 3"),
+        ({"policy.margin": 3.0}, "policy.margin: published 0.0; here 3.0"),
+        (
+            {"benchmark.test_interpolation": "bilinear"},
+            "benchmark.test_interpolation: published bicubic; here bilinear",
+        ),
         ({"run.precision": "32-true"}, None),
         (
             {"record.deviations": [{"option": "a", "value": 1, "published": 2, "note": "x"}]},
-            "a 2, ours 1",
+            "a: published 2; here 1",
         ),
         (
             {"record.deviations": [{"option": "b", "value": 1, "published": None, "note": "so it is"}]},
@@ -397,7 +403,7 @@ def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installe
     (table,) = tables_of([write_run(80.0, **changes)], installed)
     assert table.rows[0].label == "dual-prompt[head_carry=affine] x always"
     assert "baseline.epochs 40" in table.notes[0]
-    assert table.rows[0].differs == ("baseline.head_carry none, ours affine",)
+    assert table.rows[0].differs == ("baseline.head_carry: published none; here affine",)
 
 
 def test_a_users_own_method_differs_from_nothing_published(write_run, installed):
@@ -406,8 +412,8 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
     catalogue = installed.with_component(own)
     changes = {"baseline.epochs": 9, "growth.energy": 0.9, **LW2G}
     runs = [write_run(80.0, **changes)]
-    assert "baseline.epochs 40, ours 9" in tables_of(runs, installed)[0].rows[0].differs
-    assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy 0.95, ours 0.9",)
+    assert "baseline.epochs: published 40; here 9" in tables_of(runs, installed)[0].rows[0].differs
+    assert tables_of(runs, catalogue)[0].rows[0].differs == ("growth.energy: published 0.95; here 0.9",)
     # nor were a user's own photos, whatever their options
     told = []
     for citation in ("a paper of 2020", ""):
@@ -417,7 +423,7 @@ def test_a_users_own_method_differs_from_nothing_published(write_run, installed)
         told.append([text for text in table.rows[0].differs if "test_share" in text])
         published = published_places(table.rows[0].runs[0], installed.with_component(photos))
         assert published("benchmark") is published("benchmark.test_share") is bool(citation)
-    assert told == [["benchmark.test_share none, ours 0.2"], []]
+    assert told == [["benchmark.test_share: published none; here 0.2"], []]
 
 
 @pytest.mark.parametrize(
@@ -514,6 +520,39 @@ def test_a_paired_difference_has_an_interval_of_t():
     single = paired_difference({0: 1.0}, {0: 3.0})
     assert single is not None
     assert (single.mean, single.low, single.high, single.n) == (-2.0, None, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("orders", "seeds", "number", "over", "has_interval"),
+    [
+        (1, 3, "3", 3, True),
+        (2, 1, "2", 2, False),
+        (2, 2, "2 orders x 2 seeds", 2, False),
+        (3, 2, "3 orders x 2 seeds", 3, True),
+    ],
+)
+def test_seeds_of_one_order_are_one_where_orders_vary(
+    write_full_run, installed, orders, seeds, number, over, has_interval
+):
+    """Of every metric: deviation and interval are over orders, each the mean of its seeds."""
+    ours, theirs = [], []
+    for order, seed in product(range(orders), range(seeds)):
+        draw = {"class_order": np.roll(range(6), order).tolist(), "metrics.ffm": 10.0 * order + seed}
+        other = draw | {"metrics.ffm": 3.0 * order**2 - seed**2}
+        for policy, changes, found in (("min", draw, ours), ("always", other, theirs)):
+            name = f"{policy}{order}{seed}"
+            found.append(write_full_run(name, changes, overrides={"run.seed": seed}, policy=policy))
+    (table,) = tables_of([*ours, *theirs], installed)
+    first, second = table.rows
+    of_order = [10.0 * order + (seeds - 1) / 2 for order in range(orders)]
+    if orders > 1:
+        assert first.summary(COLUMNS["ffm"]) == summary(of_order)
+    assert (first.number, first.summary(COLUMNS["ffm"]).n) == (number, over)
+    for name in ("ffm", "faa"):
+        gap = first.difference(second, COLUMNS[name])
+        assert gap.n == over
+    assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
+    assert f"| {number} |" in as_markdown([table], [COLUMNS["ffm"]], first.label)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
