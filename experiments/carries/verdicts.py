@@ -156,8 +156,8 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
         f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
         f"of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, of "
         f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
-        f"{size} px in which it speaks: {spoken}. By (i) it says that a task is unlike the earlier ones, "
-        "no more."
+        f"{size} px in which it speaks: {spoken}. It says that new classes moved "
+        "more, not by (i) that old ones lose."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 

@@ -21,7 +21,7 @@ import frozen_trained
 import frozen_whole
 import frozen_words
 import machines
-from frozen_claims import ROLES, Streams, less, names_of, sides
+from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides, units
 from frozen_results import (
     PLAN,
     Difference,
@@ -85,28 +85,24 @@ SINGLE = {
 # -- tables ----------------------------------------------------------------------------------------------
 
 
-FLOORS = ("lda", "units")
-"""Heads of the last class token that stand in every table: `lda`, and `ranpac` without adapters."""
-
-
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
     yield "| | `lda` | random units | frozen answer | frozen minus the better | training minus frozen |"
     yield "| --- |" + " ---: |" * 5
     for name in names_of("report"):
         if name in known:
-            stream = known[name]
-            better = max(FLOORS, key=stream.accuracy)
             trained_less = less(known, runs, name, TRAINED, "auto")
-            cells = [*_ends(stream), str(between(stream, "auto", better)), str(trained_less or "-")]
+            less_better = less_the_better(known, runs, name)
+            cells = [*_ends(known, runs, name), str(less_better), str(trained_less or "-")]
             # on a telephone a cell breaks before an interval, not within it
             whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
             yield f"| {name} | {' | '.join(whole)} |"
 
 
-def _ends(stream: Stream) -> list[str]:
-    """Return the accuracy of both floors and of the frozen answer."""
-    return [f"{stream.accuracy(row):.1f}" for row in (*FLOORS, "auto")]
+def _ends(known: Streams, runs: Trained, name: str) -> list[str]:
+    """Return the accuracy of both heads of the last class token and of the frozen answer."""
+    right, _ = units(known, runs, name)
+    return [f"{each:.1f}" for each in (known[name].accuracy("lda"), right, known[name].accuracy("auto"))]
 
 
 CHOICE = {
@@ -122,10 +118,10 @@ CHOICE = {
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what floors and each kind of training have more than the frozen answer, and forwards."""
     yield f"| | frozen answer | `lda` | random units | {' | '.join(CHOICE.values())} |"
-    yield f"| --- | ---: |{' ---: |' * (len(FLOORS) + len(CHOICE))}"
+    yield f"| --- |{' ---: |' * (3 + len(CHOICE))}"
     for name in names_of("report"):
         if name in known:
-            cells = [str(between(known[name], floor, "auto")) for floor in FLOORS]
+            cells = [str(less_floor.turned()) for less_floor in less_floors(known, runs, name)]
             cells += [_gain(known, runs, name, method) for method in CHOICE]
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [forwards_of(runs, method, names_of("report")) for method in CHOICE]
@@ -134,8 +130,9 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
     told = []
     for method in (TRAINED, "recommended"):
         above, below = (", ".join(names) or "none" for names in sides(known, runs, method, "development"))
-        told.append(f"{CHOICE[method]} is surely above the frozen answer on {above}, below it on {below}")
-    yield from textwrap.wrap(f"On development streams {'; '.join(told)}.", WIDTH, break_on_hyphens=False)
+        told.append(f"{CHOICE[method]} is above the frozen answer on {above}, below it on {below}")
+    line = f"On development streams, with its interval, {'; '.join(told)}."
+    yield from textwrap.wrap(line, WIDTH, break_on_hyphens=False)
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:
@@ -147,10 +144,14 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     yield "| --- |" + " ---: |" * 6
     for name in names_of("report"):
         if name in known:
-            stream = known[name]
-            less_floors = [f"{between(stream, 'auto', floor)}{_drawn_orders(stream)}" for floor in FLOORS]
-            cells = [*_ends(stream), *less_floors, _gain(known, runs, name, TRAINED)]
+            floors = [f"{own}{_orders_of(known[name], own)}" for own in less_floors(known, runs, name)]
+            cells = [*_ends(known, runs, name), *floors, _gain(known, runs, name, TRAINED)]
             yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _orders_of(stream: Stream, own: Difference) -> str:
+    """Return over how many orders a head is compared: those of its runs, or where cells have orders."""
+    return f", n={own.orders}" if own.orders else _drawn_orders(stream)
 
 
 def _drawn_orders(stream: Stream) -> str:

@@ -39,8 +39,10 @@ METHODS = {
     "one-set": "dual-prompt_one_lda_key-cosine",
     "lda": "simple-cil_lda",
     "frozen-answer": "simple-cil_auto",
+    "units-ridge": "simple-cil_ridge",
+    "units-ranpac": "ranpac",
 }
-"""What the store's tables call rows that are runs; the last two train nothing, and have cells, too."""
+"""What the store's tables call rows that are runs; the last four train nothing, and have cells, too."""
 BINS = 15
 ECE_DRAWS = 1000
 
@@ -261,6 +263,10 @@ class Difference:
     high: float
     orders: int
     images: int
+
+    def turned(self) -> Difference:
+        """Return the difference the other way round."""
+        return attrs.evolve(self, mean=-self.mean, low=-self.high, high=-self.low)
 
     def __str__(self) -> str:
         if self.low == self.high == 0:

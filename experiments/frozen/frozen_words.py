@@ -10,8 +10,8 @@ import frozen_fewer
 import frozen_gains
 import numpy as np
 import shoot_pages
-from frozen_claims import ROLES, Streams, names_of, sides
-from frozen_results import HERE, PLAN, Trained, between, streams, trained
+from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
+from frozen_results import HERE, PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_whole import WHOLE as APART
 
@@ -19,9 +19,11 @@ from frozen_whole import WHOLE as APART
 def short(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what the tables of report streams come to, in three lines."""
     names = [name for name in names_of("report") if name in known]
+    floors = [less_floors(known, runs, name) for name in names]
+    less_lda, less_units = (_gains(names, own) for own in zip(*floors, strict=True))
     yield (
-        f"- Of heads of the last class token, the frozen answer has {_gains(known, names, 'lda')} more than "
-        f"`lda`, and {_gains(known, names, 'units')} more than random units."
+        f"- Of heads of the last class token, the frozen answer has {less_lda} more than `lda`, and "
+        f"{less_units} more than random units."
     )
     above, below = sides(known, runs, TRAINED, "report")
     ran = [name for name in names if (name, TRAINED) in runs]
@@ -40,15 +42,15 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     yield (
         f"- Its probabilities are {own} points off on average (calibration error). Those of `lda` were "
-        f"{before} off before it had a temperature, and are {tempered} off with one: surely "
-        f"nearer than the frozen answer on {', '.join(nearer) or 'none'}, further on "
+        f"{before} off before it had a temperature, and are {tempered} off with one: with its "
+        f"interval nearer than the frozen answer on {', '.join(nearer) or 'none'}, further on "
         f"{', '.join(further) or 'none'}."
     )
 
 
-def _gains(known: Streams, names: Sequence[str], floor: str) -> str:
-    """Return the least and the greatest of what the frozen answer has more than a head, with streams."""
-    gains = {name: between(known[name], "auto", floor).mean for name in names}
+def _gains(names: Sequence[str], differences: Sequence[Difference]) -> str:
+    """Return the least and the greatest of differences, with their streams."""
+    gains = {name: own.mean for name, own in zip(names, differences, strict=True)}
     low, high = (choose(gains, key=lambda name: gains[name]) for choose in (min, max))
     return f"{gains[low]:+.1f} ({low}) to {gains[high]:+.1f} points ({high})"
 
@@ -169,9 +171,7 @@ def told(stored: Any) -> dict[str, str]:
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
     above_floors = [
-        name
-        for name in names_of("report")
-        if all(round(between(known[name], "auto", floor).low, 1) > 0 for floor in ("lda", "units"))
+        name for name in names_of("report") if round(less_the_better(known, runs, name).low, 1) > 0
     ]
     fields["{frozen/report/above-floors}"] = ", ".join(f"`{name}`" for name in above_floors) or "none"
     fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}

@@ -552,7 +552,7 @@ def test_every_report_stream_says_what_a_choice_has_seen(script):
 
 
 def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(script, stored):
-    """On the leaderboard, which has each line; each line has orders of the floor."""
+    """On the leaderboard, which has each line; those of fewer orders behind. Each line has orders of the floor."""
     streams, board = script("stream_tables"), script("write_leaderboard")
     runs = streams.runs_of(STORE, stored)
     for role in ("report", "development"):
@@ -561,7 +561,8 @@ def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(scrip
         for line in lines:
             less = line.less_the_floor
             assert less is not None or line.method == streams.FLOOR, (line.stream, line.method)
-            apart[line.stream].append(0.0 if less is None else less.mean)
+            complete = len(line.runs) >= len(line.floor)
+            apart[line.stream].append((complete, 0.0 if less is None else less.mean))
         assert all(own == sorted(own, reverse=True) for own in apart.values())
     lines = board.by_accuracy(streams.lines_of(runs, "report", 224))
     rows = [line.split(" | ") for line in streams.markdown(lines)][2:]
