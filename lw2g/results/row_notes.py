@@ -7,13 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from lw2g.config.roles import role_of_key
 from lw2g.errors import counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.run_draws import named_orders
+from lw2g.results.run_draws import draw_of, named_orders
 
-__all__ = ["different_constraints", "different_orders", "heads_taken", "over_orders"]
+__all__ = ["different_constraints", "different_orders", "heads_taken", "idle_draws", "over_orders"]
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
@@ -73,3 +74,15 @@ def over_orders(rows: Rows) -> Iterator[str]:
             means = list(map(statistics.fmean, orders.values()))
             shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
             yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
+
+
+def idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:
+    """Return which options that draw differ among runs of one seed, order and data; empty where none does."""
+    idle = set[str]()
+    first: dict[object, ReportedRun] = {}
+    for run in group:
+        other = first.setdefault((draw_of(run), run.record["fingerprints"]["benchmark"]), run)
+        for key in run.options.keys() & other.options.keys():
+            if run.options[key] != other.options[key] and role_of_key(key, run.config, catalogue) == "draw":
+                idle.add(key)
+    return f": {', '.join(sorted(idle))} drew nothing" if idle else ""

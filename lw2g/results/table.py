@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
-from lw2g.config.roles import role_of_key
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.results.bootstrap import holm, over_orders_and_images
@@ -39,7 +38,13 @@ from lw2g.results.row_names import (
     method_of,
     settings_of,
 )
-from lw2g.results.row_notes import different_constraints, different_orders, heads_taken, over_orders
+from lw2g.results.row_notes import (
+    different_constraints,
+    different_orders,
+    heads_taken,
+    idle_draws,
+    over_orders,
+)
 from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
 from lw2g.results.settled_precision import as_asked, settled_notes
@@ -359,7 +364,7 @@ def _table(
         num_further = len(group) - len(row.runs)
         if num_further:
             further = counted(num_further, "further run")
-            notes.append(f"{label}: not counted: {further} of the same seed{_idle_draws(group, catalogue)}")
+            notes.append(f"{label}: not counted: {further} of the same seed{idle_draws(group, catalogue)}")
 
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
@@ -416,18 +421,6 @@ def _row(
         differs=tuple(of_published(first, differs, catalogue)),
         paper=printed_for(first, differs, catalogue),
     )
-
-
-def _idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:
-    """Return which options that draw differ among runs of one seed, order and data; empty where none does."""
-    idle = set[str]()
-    first: dict[object, ReportedRun] = {}
-    for run in group:
-        other = first.setdefault((draw_of(run), run.record["fingerprints"]["benchmark"]), run)
-        for key in run.options.keys() & other.options.keys():
-            if run.options[key] != other.options[key] and role_of_key(key, run.config, catalogue) == "draw":
-                idle.add(key)
-    return f": {', '.join(sorted(idle))} drew nothing" if idle else ""
 
 
 def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:

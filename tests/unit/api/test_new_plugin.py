@@ -27,6 +27,7 @@ from installed import load_instead
 from lw2g.api.scaffold.package import GRID, SCAFFOLDED, Scaffold, write_package
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
+from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError
 from lw2g.interfaces.defaults import TRAINED
 from lw2g.interfaces.growth import Evidence, Grow, Reuse
@@ -362,7 +363,8 @@ def test_the_suggested_run_is_a_real_command(fresh, kind):
     for one, section in SECTIONS_OF_SEVERAL.items():
         if one in names:
             names[section] = [names.pop(one)]
-    settings = dict(value.split("=", 1) for option, value in pairs if option == "--set")
+    texts = (value.split("=", 1) for option, value in pairs if option == "--set")
+    settings = {key: parse_value(text) for key, text in texts}
     config = resolve(fresh, overrides=settings, **names).config
     chosen = getattr(config, SECTIONS_OF_SEVERAL.get(kind, kind))
     chosen = chosen[0] if isinstance(chosen, tuple) else chosen

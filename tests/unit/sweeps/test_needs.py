@@ -35,7 +35,9 @@ def catalogue() -> Catalogue:
     installed = load_catalogue()
     folder = installed.get("benchmark", "folder")
     return installed.with_component(
-        attrs.evolve(folder, config=Shelf, lacks=lacks_a_shelf, like_for_like={}, rehearsal={})
+        attrs.evolve(
+            folder, config=Shelf, lacks=lacks_a_shelf, unread=lambda _: {}, like_for_like={}, rehearsal={}
+        )
     )
 
 
