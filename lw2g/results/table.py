@@ -31,13 +31,7 @@ from lw2g.results.conditions import (
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, right_answers_of
-from lw2g.results.row_names import (
-    TABLE_OPTIONS,
-    Settings,
-    labels_of,
-    method_of,
-    settings_of,
-)
+from lw2g.results.row_names import TABLE_OPTIONS, Settings, labels_of, method_of, settings_of
 from lw2g.results.row_notes import (
     different_constraints,
     different_orders,

@@ -552,7 +552,7 @@ def test_every_report_stream_says_what_a_choice_has_seen(script):
 
 
 def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(script, stored):
-    """On the leaderboard, which has each line; those of fewer orders behind. Each line has orders of the floor."""
+    """On the leaderboard, which has each line, those of fewer orders behind; each has orders of the floor."""
     streams, board = script("stream_tables"), script("write_leaderboard")
     runs = streams.runs_of(STORE, stored)
     for role in ("report", "development"):
