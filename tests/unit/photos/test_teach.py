@@ -535,7 +535,7 @@ def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: in
 
 @pytest.mark.slow
 def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> None:
-    """Of an unknown image its nearest class alone, what is new beside others, no camera, no undo and why."""
+    """Of an unknown image its nearest class alone, what is new or gained, no camera, no undo and why."""
     with in_browser() as page:
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto(server.address.partition("?")[0])
@@ -558,6 +558,10 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         page.set_input_files("#folders", tmp_path / "white")
         page.wait_for_selector("#message:has-text('model-taught/1')")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
+        state = ask(server, "/state")[1]
+        page.evaluate("show", state | {"check": state["check"] | {"loss": -3.1, "estimated_loss": 0.5}})
+        told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
+        assert page.inner_text("#loss") == told
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
         assert "model-taught/1 still knows it" in page.inner_text("#message")
