@@ -78,13 +78,14 @@ def _rows(entry: dict[str, Any], *, is_calibrated: bool) -> Iterator[tuple[str, 
     rejected = entry.get("rejected", False)
     image = str(entry["path"])
     chosen = (_count(entry["task"], 1), _count(entry["set"], 0, "#"))
-    for rank, answer in enumerate(entry["top"]):
+    for answer in entry["top"]:
         name = str(answer["class"])
         # a per cent is a promise: of such answers about that share is right
         sure = percent(answer["probability"]) if is_calibrated else f"{answer['probability']:.3f}"
         if rejected:
-            # a share among the known classes, of which it is none
-            name, sure = f"unknown (nearest: {name})" if rank == 0 else name, "-"
+            # the shares, and the further classes, are among the known ones, of which it is none
+            yield (image, f"unknown (nearest: {name})", "-", *chosen)
+            return
         yield (image, name, sure, *chosen)
         image = ""
         chosen = ("", "")

@@ -142,7 +142,10 @@ class FolderBenchmark(ConfiguredTransforms):
     def _roots(self) -> list[Path]:
         """Return the root folders; each gives its name to the ids of its images, so the names must differ."""
         if self.config.root is None:
-            raise ConfigError("benchmark 'folder' needs --set benchmark.root=ROOT", _root_help("ROOT"))
+            raise ConfigError(
+                "benchmark 'folder' needs --set benchmark.root=ROOT",
+                f"{_root_help('ROOT')}, or ROOT/<class>/<image> with --set benchmark.test_share=0.2",
+            )
         roots = [self.config.root, *self.config.more_roots]
         counts = Counter(root.resolve().name for root in roots)
         repeated = [name for name, count in counts.items() if count > 1]

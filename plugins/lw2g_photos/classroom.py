@@ -20,7 +20,6 @@ from lw2g.ground.spelling import composed, is_name
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
-from lw2g.model.manifest import Step
 from lw2g.model.places import is_left_behind, leave_unmade
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
@@ -374,8 +373,8 @@ class Classroom:
         wrong = calibration_of(solved, saved)[1]["wrong"]
         steps = manifest.history.steps
         check = report
-        if not report:  # no step was made just now, but the model may have been taught before
-            check = _checks_of(steps[-1]) if steps else None
+        if not report and steps:  # none was made just now
+            check = {"classes": []} | steps[-1].checks
         self._directory = directory
         self._model = model
         self._shown = {
@@ -387,11 +386,6 @@ class Classroom:
             "check": check,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
-
-
-def _checks_of(step: Step) -> dict[str, Any]:
-    """Return what a step has checked, whose classes are new no more."""
-    return step.checks | {"classes": [one | {"new": False} for one in step.checks.get("classes", [])]}
 
 
 def _session_of(model: Path) -> Path:

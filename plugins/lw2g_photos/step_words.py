@@ -11,7 +11,7 @@ from lw2g.api.recorded import words_of_choice
 from lw2g.errors import counted
 from lw2g.model.places import free_folder
 
-__all__ = ["accuracy_words", "as_typed", "lowest_classes", "new_folder", "step_lines"]
+__all__ = ["accuracy_words", "as_typed", "loss_words", "lowest_classes", "new_folder", "step_lines"]
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
@@ -47,11 +47,7 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     if "choice" in report and ("before" in report["choice"] or not has_old_classes):
         yield words_of_choice(report["choice"])
     if has_old_classes:
-        losses = []
-        for how, value in (("measured", report["loss"]), ("estimated", report["estimated_loss"])):
-            if value is not None:
-                losses.append(f"{value:.1f} points ({how})")
-        yield f"loss of the old classes: {', '.join(losses) or 'not known for this head'}"
+        yield loss_words(report["loss"], report["estimated_loss"])
     if report["ece"] is not None:
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
 
@@ -66,6 +62,29 @@ def _of_few(report: Mapping[str, Any]) -> str:
     if more > report["checked"] and accuracy is not None:
         words += f"; of {more} that are learned, each left out in turn, {accuracy:.1f} %"
     return words
+
+
+def loss_words(measured: float | None, estimated: float | None) -> str:
+    """Return what old classes lose by a step, in points; below 0 they gain.
+
+    >>> loss_words(3.1, 0.5)
+    'loss of the old classes: 3.1 points (measured), 0.5 points (estimated)'
+    >>> loss_words(-3.1, 0.5)
+    'old classes gain 3.1 points (measured); loss of the old classes: 0.5 points (estimated)'
+    >>> loss_words(-3.1, None)
+    'old classes gain 3.1 points (measured)'
+    """
+    gains: list[str] = []
+    losses: list[str] = []
+    for how, value in (("measured", measured), ("estimated", estimated)):
+        if value is not None:
+            (gains if value < 0 else losses).append(f"{abs(value):.1f} points ({how})")
+    words = []
+    if gains:
+        words.append(f"old classes gain {', '.join(gains)}")
+    if losses or not gains:
+        words.append(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
+    return "; ".join(words)
 
 
 def accuracy_words(accuracy: float, interval: Sequence[float], where: str) -> str:

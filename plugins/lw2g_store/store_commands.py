@@ -62,7 +62,10 @@ def init(directory: Path) -> None:
     click.echo(
         f"next, with a checkout of lw2g: pip wheel --no-deps CHECKOUT -w {as_word(directory / 'tools')}"
     )
-    click.echo(f"then commit all of it, and: lw2g submit RUN --out {place} --new-protocol")
+    whole = directory.absolute()
+    in_repository = any((folder / ".git").exists() for folder in (whole, *whole.parents))
+    begin = "" if in_repository else f"`git init {place}` and "
+    click.echo(f"then {begin}commit all of it, and: lw2g submit RUN --out {place} --new-protocol")
 
 
 @store.command(short_help="Add the protocol of a run to a store.", help=help_of(stores.add_protocol))

@@ -208,7 +208,7 @@ def test_missing_root_names_path_and_layout(tmp_path):
     """A root that does not exist is an error with the path tried and the layout expected."""
     with pytest.raises(DataError, match=r"no folder '.*nowhere'; expected .*nowhere/train/<class>/<image>"):
         stream(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match=r"needs benchmark\.root=ROOT; expected ROOT/train"):
+    with pytest.raises(ConfigError, match=r"expected ROOT/train.*, or ROOT/<class>.*test_share=0\.2"):
         stream(None)
 
 

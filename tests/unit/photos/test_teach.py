@@ -465,7 +465,7 @@ def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
 
 
 def test_one_class_is_forgotten(server: Server, first: Path) -> None:
-    """Any class may go, not only that of the last step; what cannot go is said, and undo is off.
+    """Any class may go, not only that of the last step; what cannot go is said, undo is off, the check stays.
 
     A window that has not seen the last step takes nothing back.
     """
@@ -481,6 +481,7 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert [one["name"] for one in state["classes"]] == ["black", "grey", "white"]
     assert state["folder"].endswith("model-taught/3")
     assert not state["undo"]
+    assert [(one["class"], one["new"]) for one in state["check"]["classes"]] == [("white", True)]
     status, answer = ask(server, "/forget", b"", query={"name": "light"})
     assert status == 400
     assert answer["error"].startswith("no class is called 'light' any more")
@@ -534,7 +535,7 @@ def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: in
 
 @pytest.mark.slow
 def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> None:
-    """Of an unknown image no share, of old classes no "new", no camera, and why nothing can be undone."""
+    """Of an unknown image its nearest class alone, what is new or gained, no camera, no undo and why."""
     with in_browser() as page:
         page.on("dialog", lambda dialog: dialog.accept())
         page.goto(server.address.partition("?")[0])
@@ -544,12 +545,12 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         )
         page.goto(server.address)
         page.wait_for_selector("#check tr")
-        assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["known", "known"]
+        assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["", ""]
         assert "no step of learning" in page.get_attribute("#undo", "title")
         page.select_option("#reject", "0.1")
         page.set_input_files("#image", folder(tmp_path, "white", 3) / "0.png")
         page.wait_for_selector(".answer:has-text('unknown (nearest: ')")
-        assert page.locator(".tried td.number").all_inner_texts() == ["-", "-"]
+        assert page.locator(".tried td.number").all_inner_texts() == []
         page.click("#camera")
         page.wait_for_selector(
             "#message:has-text('the camera cannot be used'):has-text('choose files instead')"
@@ -557,9 +558,14 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         page.set_input_files("#folders", tmp_path / "white")
         page.wait_for_selector("#message:has-text('model-taught/1')")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
+        state = ask(server, "/state")[1]
+        page.evaluate("show", state | {"check": state["check"] | {"loss": -3.1, "estimated_loss": 0.5}})
+        told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
+        assert page.inner_text("#loss") == told
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
         assert "model-taught/1 still knows it" in page.inner_text("#message")
+        assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
         assert page.get_attribute("#undo", "title") == "Forgetting cannot be undone here"
 
 
@@ -579,9 +585,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
         assert page.locator("#confusion > tr").count() == 4
         total = page.inner_text("#total")
-        assert total.startswith(
-            "100.0 % of 1 image, asked before the model learned from them (95 % interval "
-        )
+        assert total.startswith("100.0 % of 1 image not yet learned from (95 % interval ")
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")

@@ -840,7 +840,8 @@ def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], g
     Image.fromarray(noise[0].permute(1, 2, 0).numpy()).save(glyphs / "noise.png")
     words = ("predict", models["dog"], glyphs / "noise.png", "--top-k", "3", "--reject", "0.2")
     told = command(*words).stdout
-    assert "unknown (nearest: " in told
+    assert told.count("unknown (nearest: ") == 1
+    assert told.rstrip().splitlines()[-1].count("unknown") == 1  # other known classes tell nothing of it
     assert "%" not in told  # a share of the known classes is none of what is no known class
     told = json.loads(command("predict", models["dog"], images[0], "--reject", "0.1", "--json").stdout)
     assert told[0].keys() >= {"score", "threshold", "rejected", "best"}

@@ -92,7 +92,11 @@ def test_a_first_submission_passes_the_check_of_its_change(
 
     printed = invoke("store", "init", store)
     assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
+    assert f"then `git init {store}` and commit all of it, and: lw2g submit" in printed.output
     git("init", "--quiet")
+    again = invoke("store", "init", store / "inner")
+    assert "then commit all of it, and: lw2g submit" in again.output
+    shutil.rmtree(store / "inner")
     git("add", "--all")
     git("commit", "--quiet", "--message", "store")
     told = ("--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1)
