@@ -74,14 +74,16 @@ def report(
 
 
 def for_a_terminal(text: str, width: int) -> str:
-    """Return Markdown with the cells of tables below each other, and remarks broken between words.
+    """Return Markdown without escapes, the cells of tables below each other, remarks broken between words.
 
     Args:
         text: The Markdown.
         width: The columns of the terminal. A table that is wider stays as wide.
     """
+    from lw2g.results.render import as_shown  # computes by numpy, which `lw2g report --help` does without
+
     lines = []
-    for is_table, block in groupby(text.splitlines(), lambda line: line.startswith("| ")):
+    for is_table, block in groupby(as_shown(text).splitlines(), lambda line: line.startswith("| ")):
         if is_table:
             lines += _aligned([line[2:-2].split(" | ") for line in block])
         else:
