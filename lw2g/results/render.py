@@ -22,7 +22,6 @@ __all__ = [
     "as_json",
     "as_latex",
     "as_markdown",
-    "as_shown",
     "literal_markdown",
 ]
 
@@ -95,7 +94,6 @@ def _with_literal_names(text: str, table: Table) -> str:
 
 _PLAIN = re.compile(r"(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+(?:\[(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+\])?")
 """A name that is no Markdown as it is: brackets at its end alone make no link."""
-_ESCAPED = re.compile(r"\\([\\`*_\[\]<>~&#!:.])")
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~&#!]|:(?=//)|(?<=www)\.")
 
 
@@ -106,15 +104,6 @@ def literal_markdown(text: str) -> str:
     \<b\>\[me\](https\://x)
     """
     return _ACTIVE.sub(r"\\\g<0>", text)
-
-
-def as_shown(text: str) -> str:
-    r"""Return the text that :func:`literal_markdown` was given, but for its bars, which would end a cell.
-
-    >>> print(as_shown(r"ranpac\[a\|b\]"))
-    ranpac[a\|b]
-    """
-    return _ESCAPED.sub(r"\1", text)
 
 
 def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
