@@ -59,7 +59,7 @@ def run(
     Args:
         config: A TOML file.
         baseline: The method, such as hide-prompt (``lw2g plugins`` lists all).
-        policy: Growth policy, when a set is added: min, one, always, affinity ... (``lw2g plugins``).
+        policy: Growth policy, when a set is added: min (default), one, always ... (``lw2g plugins``).
         constraints: Constraint in place of the policy's own, ``none`` for none; a list for several.
         retrieval: Retrieval strategy in place of the baseline's own.
         benchmark: The stream of tasks: folder, cifar100, glyphs ... (``lw2g plugins``). From Python a name,
@@ -121,7 +121,8 @@ def run(
     experiment = experiment_of(Path(config) if config else None, keyed, local.catalogue())
     # only now is it known how many processes the run has
     local.require_reach(experiment.config)
-    for text in experiment.notes:
+    told = "" if config else experiment.rule_note(keyed, 'policy="{}"')
+    for text in filter(None, (*experiment.notes, told)):
         tell_note(text)
     with experiment.new_directory(out) as directory:
         return experiment.start(directory, [*listeners, *_listeners(progress)], tasks=tasks)

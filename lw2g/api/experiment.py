@@ -5,7 +5,7 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ import attrs
 from lw2g.api.tabular import RunRecord
 from lw2g.config.directory import new_directory
 from lw2g.config.explain import explain_resolved
+from lw2g.config.own_rule import own_rule, rule_note
 from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
 from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
@@ -79,22 +80,17 @@ class Experiment:
             named = " and ".join(embedded)
             yield f"{named}: embedded defaults to learn and test with, never results to publish"
 
-    def own_rule(self) -> str:
-        """Return what of its rule is lw2g's own beside a published method, whose name alone is not that.
+    def rule_note(self, named: Container[str], spelled: str) -> str:
+        """Return the note that a published method is run under lw2g's rule; empty where it is not.
 
-        Empty for a method of lw2g, and for one without sets to decide on.
+        Args:
+            named: The keys of the options that a user has given.
+            spelled: How a policy is asked for, such as ``--policy {}``.
         """
-        config = self.config
-        baseline = self.catalogue.get("baseline", config.baseline.name)
-        if not baseline.citation or not self.catalogue.grows(baseline.name):
+        own = own_rule(self.config, self.catalogue, named)
+        if not own:
             return ""
-        own = f"policy {config.policy.name}"
-        if config.constraints:
-            own += f", constraints {', '.join(one.name for one in config.constraints)}"
-        return (
-            f"of lw2g, and no part of {baseline.name}: {own}; the published rule: "
-            f"--policy {DEFAULT_FIXED_POLICY}"
-        )
+        return rule_note(own, self.config.baseline.name, spelled.format(DEFAULT_FIXED_POLICY))
 
     def to_toml(self) -> str:
         """Write out the complete configuration as TOML, with a comment on each option; nothing is run."""

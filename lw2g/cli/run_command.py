@@ -78,11 +78,11 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
 
 def _tell_rule(experiment: Experiment, values: dict[str, Any]) -> None:
     """Note that a published method is run under lw2g's rule, where nobody has named a policy."""
-    typed = typed_options(values)
-    if "baseline.name" in typed and "policy.name" not in typed and values["file"] is None:
-        told = experiment.own_rule()
-        if told:
-            note(told)
+    if values["file"] is not None:
+        return
+    told = experiment.rule_note(typed_options(values), "--policy {}")
+    if told:
+        note(told)
 
 
 @click.command(cls=ExperimentCommand, help=help_of(Experiment.to_toml, _SAME_OPTIONS))

@@ -80,10 +80,7 @@ def _print_short(results: Recorded) -> None:
     record = results.content
     config = record["config"]
     method = method_name(config, grows=results.grows)
-    lines = [
-        f"{method} on {config['benchmark']['name']}, "
-        f"backbone {config['backbone']['name']}, seed {record['seed']}"
-    ]
+    lines = [f"{method} on {_stream(record)}, backbone {config['backbone']['name']}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
     done = len(record["accuracy_matrix"])
@@ -117,6 +114,16 @@ def _print_short(results: Recorded) -> None:
     lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
+
+
+def _stream(record: Record) -> str:
+    """Return the benchmark and, of a stream that brings other than new classes, what its tasks consist of."""
+    benchmark = record["config"]["benchmark"]
+    stream = benchmark.get("stream", "classes")
+    if stream == "classes":
+        return str(benchmark["name"])
+    tasks = record.get("tasks", len(record["accuracy_matrix"]))  # older records do not note it
+    return f"{benchmark['name']}, {tasks} tasks of {stream}"
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -318,7 +325,7 @@ def _headline(record: Record, grows: bool) -> str:
     if changed:
         protocol += f" (changed: {', '.join(changed)})"
     return (
-        f"{method_name(config, grows=grows)} on {config['benchmark']['name']}, "
+        f"{method_name(config, grows=grows)} on {_stream(record)}, "
         f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
         f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
         f"{_precision(record.get('precision'))}{_hash(record.get('record_hash'))}"

@@ -58,6 +58,7 @@ _FEW_PAIRS = 5
 """Below so many pairs an interval tells of test images more than of draws."""
 _FEW = 6
 """Remarks below a printed table at most."""
+_NO_SPREAD = "left out where it rounds to 0"
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
 
@@ -274,9 +275,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
-        remarks.append(
-            f"± is one sample standard deviation, over {spread(table)}; left out where it rounds to 0"
-        )
+        remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
     remarks += _on_differences(table, table.reference(against))
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
@@ -300,7 +299,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         remarks.append("; ".join(terms))
     marks = []
     if any(len(row.runs) > 1 for row in table.rows):
-        marks.append(f"±: one sample standard deviation over {spread(table)}")
+        marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)
     marks += _paper_marks(table)
@@ -314,11 +313,11 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     for notes in (_unfinished(table), _citations(table), comparing):
         remarks += _by_kind(notes, others)
     if table.alike:
-        remarks.append(f"{len(table.alike)} more, of every row alike: {others}")
+        remarks.append(f"{len(table.alike)} more, of every row alike ({others})")
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]
-    return [*shown, f"{len(remarks) - len(shown)} more: {others}"]
+    return [*shown, f"{len(remarks) - len(shown)} more ({others})"]
 
 
 def spread(table: Table) -> str:
@@ -382,7 +381,7 @@ def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
     for note in notes:
         kinds.setdefault(note.partition(": ")[0], []).append(note)
     for first, *further in kinds.values():
-        yield f"{first}; {len(further)} more: {others}" if further else first
+        yield f"{first}; {len(further)} more ({others})" if further else first
 
 
 def _unfinished(table: Table) -> list[str]:

@@ -466,11 +466,9 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     def places(labels: Sequence[str]) -> str:
         if len(labels) == len(rows) > 1:
             return "all rows"
-        return "; ".join(labels)
+        return f"{'row' if len(labels) == 1 else 'rows'} {'; '.join(labels)}"
 
-    warnings = []
-    for text, labels in of_values.items():
-        warnings.append(f"published values are for {text} ({places(labels)})")
+    warnings = [f"published values are for {text} ({places(labels)})" for text, labels in of_values.items()]
     for text, labels in of_methods.items():
         warnings.append(f"{_DIFFERS}{text} ({places(labels)})")
     return warnings

@@ -7,19 +7,21 @@ import re
 import signal
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from types import FrameType
 from typing import Any
 
+from lw2g.config.own_rule import own_rule, rule_note
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig
 from lw2g.config.toml import flat, to_mapping
 from lw2g.config.unread import unread_options
 from lw2g.errors import ConfigError, Lw2gError, problems_in
 from lw2g.ground.notes import tell_note_once
+from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.progress import STOPS
@@ -51,6 +53,7 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue, *, rehearsed: boo
     """
     problems: dict[str, list[str]] = {}
     notes: dict[str, None] = {}
+    rows_by_rule: dict[str, dict[str, str]] = defaultdict(dict)
     twins = _Twins(catalogue)
     for cell in cells:
         try:
@@ -62,12 +65,23 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue, *, rehearsed: boo
             problems.setdefault(str(error), []).append(cell.label)
         else:
             notes |= dict.fromkeys(resolved.notes)
+            own = own_rule(resolved.config, catalogue, cell.settings)
+            if own:
+                rows_by_rule[own][cell.row or cell.label] = resolved.config.baseline.name
     if problems:
         lines = [f"{text} (in {_cells(labels)})" for text, labels in problems.items()]
         raise ConfigError(problems_in("the cells", lines))
     if not rehearsed:
-        for text in notes:
+        for text in (*notes, *_on_rules(rows_by_rule)):
             tell_note_once(text)
+
+
+def _on_rules(rows_by_rule: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Yield a note per rule of lw2g, with the methods, by their rows, that run under it."""
+    for own, methods in rows_by_rule.items():
+        named = ", ".join(dict.fromkeys(methods.values()))
+        told = rule_note(own, named, f'policy = "{DEFAULT_FIXED_POLICY}"')
+        yield f"{told} (in {_listed(list(methods))})"
 
 
 class _Twins:

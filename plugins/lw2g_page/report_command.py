@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -24,6 +25,9 @@ __all__ = ["for_a_terminal", "report"]
 _PAGE = """--html writes a page for one run or many: figures with their numbers, unfinished runs up to their
 last task, and for a single run its misclassified test images. The exit code is 1 if a damaged run was left
 out."""
+
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{}~])")
+"""What Markdown shows of an escape; an escaped bar stays one, as a bare one ends a cell."""
 
 
 @click.command(cls=LongCommand, help=help_of(tabulate, _PAGE))
@@ -74,14 +78,16 @@ def report(
 
 
 def for_a_terminal(text: str, width: int) -> str:
-    """Return Markdown with the cells of tables below each other, and remarks broken between words.
+    """Return Markdown without escapes, the cells of tables below each other, remarks broken between words.
 
     Args:
         text: The Markdown.
         width: The columns of the terminal. A table that is wider stays as wide.
     """
     lines = []
-    for is_table, block in groupby(text.splitlines(), lambda line: line.startswith("| ")):
+    for is_table, block in groupby(
+        _ESCAPED.sub(r"\1", text).splitlines(), lambda line: line.startswith("| ")
+    ):
         if is_table:
             lines += _aligned([line[2:-2].split(" | ") for line in block])
         else:

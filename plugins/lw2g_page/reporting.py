@@ -166,7 +166,7 @@ class Report(Tabular):
         from lw2g.results import render
 
         forms: dict[str, Callable[..., str]] = {
-            "md": partial(render.as_markdown, others="" if every_remark else f"{self._command} --all"),
+            "md": partial(render.as_markdown, others="" if every_remark else "--all"),
             "latex": render.as_latex,
             "csv": render.as_csv,
             "json": render.as_json,

@@ -5,8 +5,8 @@ A pack that does not hold is left out and named; it hides no other one.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import attrs
 from lw2g.config.directory import RECORD
 from lw2g.config.roles import role_of_key
 from lw2g.disk.sealed import sha256_of
-from lw2g.errors import DataError
+from lw2g.errors import DataError, counted
 from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import Given, ReportedRun
@@ -25,6 +25,8 @@ from lw2g_store.packs import Pack, is_pack, opened
 
 __all__ = ["Stored", "beside", "stored_runs", "with_answers"]
 
+_NAMED = 3
+"""Protocols that are named."""
 _LONGEST = 40
 """The letters of a submitter's name that a row has room for."""
 
@@ -36,10 +38,12 @@ class Stored:
     Attributes:
         runs: Each pack that holds, with its run as a row of a report.
         left_out: What does not hold, one line each. It hides nothing else.
+        elsewhere: The names of protocols that are of no interest, and how many runs each has.
     """
 
     runs: Sequence[tuple[Pack, ReportedRun]]
     left_out: Sequence[str]
+    elsewhere: Mapping[str, int]
 
 
 def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None = None) -> Stored:
@@ -55,6 +59,7 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
     """
     require_store(store)
     left_out: list[str] = []
+    elsewhere: Counter[str] = Counter()
     protocols: dict[Path, str] = {}
     # the runs of one method by one submitter: a row of a report, with the badges that all of them have
     rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
@@ -68,6 +73,8 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
                 pack = opened(store / folder, catalogue, protocol)
                 protocols[pack.path] = name
                 rows[str(pack.path.parent), pack.submission["who"]].append(pack)
+            else:
+                elsewhere[name] += 1
         except DataError as error:
             left_out.append(f"left out of the store: {error.what}")
     runs: list[tuple[Pack, ReportedRun]] = []
@@ -76,7 +83,7 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
         left_out += unread
         for pack in packs:
             runs.append((pack, _reported(pack, protocols[pack.path], badges)))
-    return Stored(runs=runs, left_out=left_out)
+    return Stored(runs=runs, left_out=left_out, elsewhere=elsewhere)
 
 
 def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
@@ -150,7 +157,7 @@ def beside(
     A pack has neither class names nor folders of data; equal hashes say that they are those of one's own.
 
     Returns:
-        The runs, and a line for each pack that does not hold.
+        The runs, and a line for each pack that does not hold, and one if no run is added.
     """
     by_protocol = {run.record["protocol_hash"]: run for run in mine if run.record.get("protocol_hash")}
     originals = {sha256_of(run.path / RECORD) for run in mine}
@@ -167,4 +174,21 @@ def beside(
         config = {**run.config, "benchmark": benchmark}
         record = {**run.record, "config": config, "class_names": same_protocol.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))
-    return others, stored.left_out
+    if others:
+        return others, stored.left_out
+    return [], [*stored.left_out, _none_added(store, stored)]
+
+
+def _none_added(store: Path, stored: Stored) -> str:
+    """Return why no run of a store is added: each is among one's own, or has another protocol."""
+    num_own, num_elsewhere = len(stored.runs), sum(stored.elsewhere.values())
+    reasons = []
+    if num_own:
+        reasons.append(f"{num_own} {'is' if num_own == 1 else 'are'} among these")
+    if num_elsewhere:
+        names = list(stored.elsewhere)
+        further = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        has = "has" if num_elsewhere == 1 else "have"
+        reasons.append(f"{num_elsewhere} {has} another protocol ({', '.join(names[:_NAMED])}{further})")
+    text = f"of {counted(num_own + num_elsewhere, 'run')} in {str(store)!r} none was added"
+    return f"{text}: {', '.join(reasons)}" if reasons else text

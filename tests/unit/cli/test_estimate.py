@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from lw2g.api import run as call_run
 from lw2g.cli.main import main
 from lw2g.cli.printed_estimate import tell_cost
 from lw2g.lifecycle.estimate import Estimate
@@ -65,13 +66,17 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
         ("simple-cil", [], ""),
     ],
 )
-def test_a_published_method_under_our_rule_is_told(lw2g, monkeypatch, baseline, more, told):
+def test_a_published_method_under_our_rule_is_told(lw2g, monkeypatch, tmp_path, caplog, baseline, more, told):
     """Where nobody names a policy a name alone is not what its authors did; else no line says so."""
     monkeypatch.setattr("lw2g.cli.run_command.tell_cost", lambda *_, **__: None)
     result = lw2g("run", "--baseline", baseline, "--benchmark", "digits", "--dry-run", *more)
     assert result.exit_code == 0, result.output
     assert ("no part of" in result.stderr) is bool(told)
     assert told in result.stderr
+    monkeypatch.setattr("lw2g.api.experiment.Experiment.start", lambda *_, **__: None)
+    policy = more[1] if more else None
+    call_run(baseline=baseline, policy=policy, benchmark="digits", out=tmp_path / "run", progress=False)
+    assert (f'{told.removesuffix("--policy")}policy="always"' in caplog.text) is bool(told)
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,13 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     assert (
         lines[-1] == f"1 setting differs from the published method; all numbers: lw2g show {tmp_path} --all"
     )
-    meant = {"baseline": {"name": "simple-cil", "head": "auto"}}
+    again = {"name": "glyphs", "stream": "repetition"}
+    meant = {"baseline": {"name": "simple-cil", "head": "auto"}, "benchmark": again}
     content = seal_json(RECORD | {"config": RECORD["config"] | meant})
     (tmp_path / "record.json").write_bytes(content)
+    for every in ([], ["--all"]):
+        shown = invoke("show", tmp_path, *every).stdout
+        assert " on glyphs, 2 tasks of repetition, backbone micro, " in shown
     assert (
         "\nmethod: --recommended, of lw2g and published nowhere as a whole; all"
         in invoke("show", tmp_path).stdout

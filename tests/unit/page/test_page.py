@@ -156,17 +156,17 @@ def test_the_footer_has_the_command_that_makes_the_page(write_full_run, tmp_path
 
 def test_a_terminal_shows_columns_below_each_other():
     """Cells have the width of their column, an escaped bar is no end of one, and words stay whole."""
-    text = "### x\n\n| row | FAA |\n| --- | --- |\n| a \\| b | 7.5 |\n| c | 10.25 |\n\n- one two three\n"
+    text = "### x\n\n| row | FAA |\n| --- | --- |\n| a \\| b | 7.5 |\n| c\\[d\\] | 9.25 |\n\n- one two\\_3\n"
     assert for_a_terminal(text, 9).splitlines() == [
         "### x",
         "",
-        "| row    |   FAA |",
-        "| ------ | ----- |",
-        "| a \\| b |   7.5 |",
-        "| c      | 10.25 |",
+        "| row    |  FAA |",
+        "| ------ | ---- |",
+        "| a \\| b |  7.5 |",
+        "| c[d]   | 9.25 |",
         "",
-        "- one two",
-        "  three",
+        "- one",
+        "  two_3",
     ]
 
 

@@ -347,8 +347,8 @@ def test_the_paper_stands_beside_ours_with_what_differs(write_run, installed):
         [write_run(1.0, **{"backbone.name": "timm", "record.protocol": "like-for-like"})], installed
     )
     assert tiny.notes == (
-        "published values are for checkpoint sup21k, ours timm (dual-prompt x always)",
-        "published values are for its authors' settings, ours like-for-like (dual-prompt x always)",
+        "published values are for checkpoint sup21k, ours timm (row dual-prompt x always)",
+        "published values are for its authors' settings, ours like-for-like (row dual-prompt x always)",
     )
     (split,) = tables_of(
         [write_run(1.0, **{"benchmark": {"name": "imagenet-r", "increment": 20, "split": "coda"}})], installed
@@ -390,7 +390,7 @@ def test_no_published_value_stands_beside_another_method_unsaid(write_run, insta
     (table,) = tables_of([write_run(80.0, **{**LW2G, **changes})], installed)
     assert table.rows[0].paper["faa"].differs == ((text,) if text else ())
     noted = [note for note in table.notes if note.startswith("differs from")]
-    assert noted == ([f"differs from what was published: {text} ({table.rows[0].label})"] if text else [])
+    assert noted == ([f"differs from what was published: {text} (row {table.rows[0].label})"] if text else [])
 
 
 def test_what_we_chose_for_a_benchmark_is_no_published_value(write_run, installed):
@@ -616,7 +616,7 @@ def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
         for used in ("bf16-mixed", "32-true")
     ]
     for other, told in (
-        (settled[0], "1 more, of every row alike: here"),
+        (settled[0], "1 more, of every row alike (here)"),
         (settled[1], "run.precision auto: "),
     ):
         (table,) = tables_of([write_run(1.0, **settled[0]), write_run(2.0, **LW2G, **other)], installed)

@@ -77,7 +77,9 @@ def test_a_report_has_others_rows_of_the_same_protocol(
         forged.record["config"]["baseline"]["features"] = 300
 
     words = ("report", honest[0], "--with", store, "--columns", "faa")
-    assert invoke(*words).output.count("| ranpac") == 1  # my own run, given before
+    alone = invoke(*words)
+    assert alone.output.count("| ranpac") == 1  # my own run, given before
+    assert f"note: of 1 run in {str(store)!r} none was added: 1 is among these\n" in alone.stderr
     pack = forge(only(store), given)
     add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
     printed = invoke(*words, "--against", "features=200").output
@@ -91,7 +93,9 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
     record = unseal_json(run / "record.json") | {"protocol_hash": "0" * 64}
     (run / "record.json").write_bytes(seal_json(record))
-    assert "given by" not in invoke("report", run, "--with", store).output
+    other = invoke("report", run, "--with", store)
+    assert "given by" not in other.output
+    assert "none was added: 1 has another protocol (glyphs/like-for-like@1)\n" in other.stderr
 
 
 def test_a_report_shows_a_method_whose_plugin_is_not_installed(

@@ -240,3 +240,21 @@ def test_all_cells_are_validated_together(tmp_path):
     assert "epochz" in second
     assert "(in 4 cells: 'dual-prompt, always, seed 0', " in second
     assert second.endswith(" and 1 more)")
+
+
+def test_a_sweep_tells_once_which_methods_run_under_our_rule(tmp_path, caplog):
+    """A row with a policy of its own says which rule it has, and one without sets has none."""
+    text = """
+    base.benchmark = {name = "digits"}
+    axes.seed = [0, 1]
+    rows = [
+        {baseline = "dual-prompt", label = "ours"},
+        {baseline = "hide-prompt"},
+        {baseline = "dual-prompt", policy = "always"},
+        {baseline = "simple-cil"},
+    ]
+    """
+    require_valid(cells(tmp_path, text), load_catalogue())
+    (told,) = [line for line in caplog.messages if "no part of" in line]
+    assert "of lw2g, and no part of dual-prompt, hide-prompt: policy min, constraints " in told
+    assert "policy = \"always\" (in 'ours', 'hide-prompt, " in told
