@@ -21,7 +21,7 @@ import frozen_trained
 import frozen_whole
 import frozen_words
 import machines
-from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides, units
+from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, units
 from frozen_results import (
     PLAN,
     Difference,
@@ -109,7 +109,6 @@ CHOICE = {
     TRAINED: "training",
     "recommended": "training on every task",
     "ranpac-joined": "adapters of the first task, ridge on 12 layers",
-    "ranpac-adapted": "adapters of the first task, random units",
     "one-set": "one prompt set",
 }
 """The trained rows of the page on what to use, with what stands above them."""
@@ -126,13 +125,6 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [forwards_of(runs, method, names_of("report")) for method in CHOICE]
     yield f"| forwards a training image | 1 | 1 | 1 | {' | '.join(spent)} |"
-    yield ""
-    told = []
-    for method in (TRAINED, "recommended"):
-        above, below = (", ".join(names) or "none" for names in sides(known, runs, method, "development"))
-        told.append(f"{CHOICE[method]} is above the frozen answer on {above}, below it on {below}")
-    line = f"On development streams, with its interval, {'; '.join(told)}."
-    yield from textwrap.wrap(line, WIDTH, break_on_hyphens=False)
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:

@@ -98,7 +98,7 @@ ROWS = {
     "--recommended": "simple-cil_auto",
     "--trained": "slca-plus-plus_always_auto_first-1",
     "--baseline slca-plus-plus --set baseline.head=lda": "slca-plus-plus_always_lda_gated_expert",
-    "--baseline ranpac --set baseline.penalty=running": "ranpac_always_running",
+    "--baseline ranpac --set baseline.penalty=running": "ranpac_always_running_joined",
     "--baseline ranpac --set baseline.adapt=none": "ranpac",
     "--baseline simple-cil --set baseline.head=lda": "simple-cil_lda",
     "--baseline dual-prompt --policy one": "dual-prompt_one_lda_key-cosine",
