@@ -74,7 +74,7 @@ OF_SENTENCES = {
     "README.md": r"task,\s+for\s+(\d\.\d) to",
     "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
     "docs/frozen.md": r"probabilities are (\d\.\d) to",
-    "docs/worth.md": r"\(near\)\s+is\s+(\w+):",
+    "docs/worth.md": r"less\s+is\s+(\w+)\s+\(near\)",
     "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
