@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,10 +57,16 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = []
         chosen = chosen.by_draws()
-        for entry, options in zip(chosen.rows(), chosen.differing_options(), strict=True):
-            # of many options those stay that tell class orders apart, which nothing else of a line does
-            named = sorted(options.items(), key=lambda item: not item[0].startswith(_ORDER))
-            words = [_in_words(key, value) for key, value in named]
+        differing = chosen.differing_options()
+        values = defaultdict(set)
+        for options in differing:
+            for key, value in options.items():
+                values[key].add(value)
+        # of many options those stay that tell class orders apart, which nothing else of a line does, then
+        # those that tell most runs apart
+        first = sorted(values, key=lambda key: (not key.startswith(_ORDER), -len(values[key])))
+        for entry, options in zip(chosen.rows(), differing, strict=True):
+            words = [_in_words(key, options[key]) for key in first if key in options]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row(entry, ", ".join(words), directory))

@@ -308,6 +308,15 @@ def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
     ]
 
 
+def test_a_list_of_runs_shows_the_options_that_tell_most_apart(write_run, tmp_path):
+    """Three of many stand in a line; one that few runs change does not hide one that has a value of each."""
+    rare = {"baseline.epochs": 7, "benchmark.increment": 5, "growth.energy": 0.5}
+    for number in range(4):
+        write_run(80.0, **{"run.max_batches": number + 1, **(rare if number == 0 else {})})
+    lines = [line for line in call("runs", str(tmp_path)).splitlines() if "run-" in line]
+    assert len({re.search(r"max_batches=([\d.]+)", line)[1] for line in lines}) == 4
+
+
 def test_latex_is_for_booktabs(folder):
     """A captioned table each; numbers in math with a true minus, the best bold."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
