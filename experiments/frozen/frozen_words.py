@@ -13,7 +13,10 @@ import shoot_pages
 from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
 from frozen_results import HERE, PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
+from frozen_verdicts import judged
 from frozen_whole import WHOLE as APART
+
+from lw2g.results.run_draws import and_listed
 
 
 def short(known: Streams, runs: Trained) -> Iterator[str]:
@@ -21,16 +24,11 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     names = [name for name in names_of("report") if name in known]
     floors = [less_floors(known, runs, name) for name in names]
     less_lda, less_units = (_gains(names, own) for own in zip(*floors, strict=True))
-    yield (
-        f"- Of heads of the last class token, the frozen answer has {less_lda} more than `lda`, and "
-        f"{less_units} more than random units."
-    )
+    yield f"- The frozen answer has {less_lda} more than `lda`, and {less_units} more than random units."
     above, below = sides(known, runs, TRAINED, "report")
-    ran = [name for name in names if (name, TRAINED) in runs]
-    undecided = [name for name in ran if name not in (*above, *below)]
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'}; on {', '.join(undecided) or 'none'} the interval has 0 in it."
+        f"{', '.join(below) or 'none'}; elsewhere the interval has 0 in it."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -41,11 +39,33 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     nearer = [name for name, (low, _) in apart.items() if round(low, 1) > 0]
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     yield (
-        f"- Its probabilities are {own} points off on average (calibration error). Those of `lda` were "
-        f"{before} off before it had a temperature, and are {tempered} off with one: with its "
-        f"interval nearer than the frozen answer on {', '.join(nearer) or 'none'}, further on "
-        f"{', '.join(further) or 'none'}."
+        f"- Its probabilities are {own} points off on average (calibration error), those of `lda` "
+        f"{tempered} ({before} without a temperature). With its interval `lda` is less off than the "
+        f"frozen answer on {', '.join(nearer) or 'none'}, further off on {', '.join(further) or 'none'}."
     )
+    verdicts: dict[str, list[str]] = {}
+    for name, verdict, _ in judged(known, runs):
+        verdicts.setdefault(name.partition(",")[0], []).append(verdict)
+    refuted = [
+        f"{SAID[key]} ({key})"
+        for key, own in verdicts.items()
+        if any(verdict.startswith("refuted") for verdict in own)
+    ]
+    yield (
+        f"- Of {len(verdicts)} hypotheses [written before](frozen_tables.md#verdicts), {len(refuted)} are "
+        f"refuted on a stream or more: {', '.join(refuted) or 'none'}."
+    )
+
+
+SAID = {
+    "i": "no lower than the best single head",
+    "i-far": "above training on every task, far from ImageNet",
+    "ii": "adapters of the first task add less than a point",
+    "iii": "training on every task gains on CIFAR alone",
+    "iv-sure": "at most half the calibration error of `lda`",
+    "iv-strangers": "twice the strangers refused by distance",
+}
+"""The hypotheses in a few words."""
 
 
 def _gains(names: Sequence[str], differences: Sequence[Difference]) -> str:
@@ -87,9 +107,9 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
         if distance < probability
     ]
     yield (
-        f"- `--reject` looks at a distance instead. It refuses {min(shares)} to {max(shares)} % of strangers "
-        "where 95 % of known images pass; the probability would refuse more on "
-        f"{', '.join(fewer) or 'none'}."
+        f"- `--reject` looks at the distance from what was learned instead. Where 95 % of known images "
+        f"pass, it refuses {min(shares)} to {max(shares)} % of strangers. The probability would refuse more "
+        f"on {', '.join(fewer) or 'none'}."
     )
     quarters = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
     own = {name: quarters[name] for name in names_of("report") if name in quarters}
@@ -98,10 +118,9 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
         for head, by in (("lda", "lda"), ("lda-12", "ridge-12"))
     }
     yield (
-        "- For the distance speaks, in order 0 and exploratory: [with each quarter of the classes unknown in "
-        f"turn](frozen_tables.md#how-sure-it-is) the distance on the last layer refuses more than the "
-        f"probability of `lda` on {more['lda']} of {len(own)} streams, the distance on 12 layers more than "
-        f"the probability of `ridge` on {more['lda-12']}."
+        "- With [each quarter of the classes unknown in turn](frozen_tables.md#how-sure-it-is) (order 0, "
+        f"exploratory) the distance refuses more than the probability on {more['lda']} of {len(own)} streams "
+        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`)."
     )
 
 
@@ -164,7 +183,7 @@ def told(stored: Any) -> dict[str, str]:
     """
     known, runs = streams(), trained(stored)
     fields = {
-        f"{{trained/{role}/{side}-frozen}}": ", ".join(f"`{name}`" for name in names) or "none"
+        f"{{trained/{role}/{side}-frozen}}": _listed(names)
         for role in ROLES
         for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
     }
@@ -173,7 +192,7 @@ def told(stored: Any) -> dict[str, str]:
     above_floors = [
         name for name in names_of("report") if round(less_the_better(known, runs, name).low, 1) > 0
     ]
-    fields["{frozen/report/above-floors}"] = ", ".join(f"`{name}`" for name in above_floors) or "none"
+    fields["{frozen/report/above-floors}"] = _listed(above_floors)
     fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
     fields["{frozen/few/as-runs}"] = _few_as_runs(runs)
     every_less_first = frozen_fewer.differences(known, runs, "recommended", TRAINED)
@@ -187,6 +206,10 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
     fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
     return fields | _of_the_picture(runs)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return and_listed([f"`{name}`" for name in names]) if names else "none"
 
 
 def _of_the_picture(runs: Trained) -> dict[str, str]:

@@ -56,7 +56,7 @@ def test_incremental_evaluation_equals_full_evaluation_bit_for_bit(
 
 def test_only_stale_samples_are_recomputed(session_of: Callable[..., Session]) -> None:
     """A new task makes a baseline without shared parts compute nothing for samples that keep their set."""
-    session = session_of(baseline="hide-prompt")
+    session = session_of(baseline="hide-prompt", retrieval="oracle")
     quiet = Reporter([], [1, 1, 1])
     calls: list[int] = []
     original = session.parts.baseline.features
