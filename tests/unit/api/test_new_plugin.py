@@ -373,19 +373,20 @@ def test_the_suggested_run_is_a_real_command(fresh, kind):
 
 @pytest.mark.parametrize("kind", WITH_GRID)
 def test_the_grid_has_the_standard_rows(packages, fresh, kind):
-    """The new component and the three methods that it has to beat, three seeds each on glyphs, resolve."""
+    """The new component and the three methods that it has to beat, in three class orders on glyphs, resolve."""
     cells = read_grid(packages[kind] / GRID)
     rows = {}
     for cell in cells:
         config = resolve(fresh, file=cell.tables()).config
         assert (config.benchmark.name, config.backbone.name) == ("glyphs", "micro")
-        rows.setdefault(cell.row, {})[config.run.seed] = config
+        rows.setdefault(cell.row, {})[config.benchmark.config.order_seed] = config
+        assert config.benchmark.config.order == "seeded", "else the seed draws nothing"
     own, *others = rows
     assert own == f"fresh-{kind}"
     last = "gated" if kind == "carry" else "trained"
     assert others == ["frozen lda", "ranpac without its first phase", last]
-    assert {tuple(seeds) for seeds in rows.values()} == {(0, 1, 2)}
-    configs = {name: seeds[0] for name, seeds in rows.items()}
+    assert {tuple(orders) for orders in rows.values()} == {(1, 2, 3)}
+    configs = {name: orders[1] for name, orders in rows.items()}
     chosen = configs[own].baseline
     named = {
         "baseline": chosen.name,
@@ -404,7 +405,8 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
 def test_the_grid_s_trained_row_is_what_the_option_stands_for(packages, kind):
     """The row sets what --trained sets; a carry, which that lacks, differs from its own in the carry."""
     rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}
-    shared = {"benchmark.name": "glyphs", "backbone.name": "micro", "run.seed": 2}
+    order = {"benchmark.order": "seeded", "benchmark.order_seed": 3}
+    shared = {"benchmark.name": "glyphs", "backbone.name": "micro", **order}
     baseline, *options = TRAINED
     if kind == "carry":
         assert rows["fresh-carry"] == rows["gated"] | {"baseline.head_carry": "fresh-carry"}
