@@ -373,7 +373,7 @@ def test_the_suggested_run_is_a_real_command(fresh, kind):
 
 @pytest.mark.parametrize("kind", WITH_GRID)
 def test_the_grid_has_the_standard_rows(packages, fresh, kind):
-    """The new component and the three methods that it has to beat, in three class orders on glyphs, resolve."""
+    """The new component and the three methods that it has to beat, in three orders of glyphs, resolve."""
     cells = read_grid(packages[kind] / GRID)
     rows = {}
     for cell in cells:
