@@ -155,3 +155,16 @@ def sentence(
             whole, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         ):
             yield line.replace("\N{NO-BREAK SPACE}%", " %")
+
+
+def missed(below: Sequence[str], beyond: Sequence[str]) -> str:
+    """Return the verdict where some means miss a margin: refuted where their intervals miss it, too.
+
+    >>> missed(["turns", "tiny"], ["tiny"]), missed(["turns"], [])
+    ('refuted on tiny; missed by the mean on turns', 'undecided: missed by the mean on turns')
+    """
+    within = [stream for stream in below if stream not in beyond]
+    by_mean = f"missed by the mean on {', '.join(within)}"
+    if not beyond:
+        return f"undecided: {by_mean}"
+    return f"refuted on {', '.join(beyond)}" + (f"; {by_mean}" if within else "")

@@ -47,7 +47,7 @@ HIDDEN = "h1, .top, [id$=-tasks], [id$=-confused], .conditions, .contents, .rema
 PACKS = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like" / "cifar-second.0.224@1"
 TRAINED = "training (--trained)"
 ROWS = {
-    "ridge on frozen features": "simple-cil_ridge/69022a7e8128",
+    "the frozen answer (--recommended)": "simple-cil_auto/d00db3ca162a",
     TRAINED: "slca-plus-plus_always_auto/dbf4000d4e4f",
     "hide-prompt": "hide-prompt_always_linear_classifier/352a1cadbb9d",
 }

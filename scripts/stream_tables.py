@@ -38,7 +38,7 @@ OF_A_STREAM = re.compile(
 FLOOR = "simple-cil_lda"
 """The method that others are compared with: ``lda`` on frozen features."""
 ANSWER = "simple-cil_auto"
-"""The frozen answer. Its packs were made by slower code, or on a machine with too much else to do."""
+"""The frozen answer."""
 LABELS = {
     FLOOR: "`lda` (the floor)",
     "simple-cil_cosine": "class means (`simple-cil`) (floor)",
@@ -68,8 +68,7 @@ LABELS = {
 }
 """What the methods of packs are called in tables, those on frozen features first: (floor)."""
 FROZEN = frozenset(list(LABELS)[:6])
-"""Methods that train nothing. Their heads may have shared forwards with another run, so that only the floor's
-seconds are those of a run alone."""
+"""Methods that train nothing."""
 FIRST_TASK = ("ranpac", "aper-adapter", "aper-vpt-deep")
 """Baselines that train on the first task alone."""
 
@@ -87,7 +86,6 @@ class StreamRun:
         faa: Mean over the stream's tasks of accuracy after the last one, in per cent.
         told: FAA as the pack itself says it; of a run that learned all classes at once that of one task.
         answers: The answers after the last task, whose images have the same names in every order.
-        seconds: All of the run on a CPU core, evaluations included; None of what ran on a GPU.
         kept: Numbers kept: parameters and statistics.
         forwards: Operations of the training and of what follows it on training images, in forwards of the
             bare backbone for each training image.
@@ -101,7 +99,6 @@ class StreamRun:
     faa: float
     told: float
     answers: RightAnswers
-    seconds: float | None
     kept: int
     forwards: float
 
@@ -139,7 +136,6 @@ def runs_of(store: Path, stored: Stored) -> list[StreamRun]:
                 faa=answers.accuracy if named["once"] else float(record["metrics"]["faa"]),
                 told=float(record["metrics"]["faa"]),
                 answers=answers,
-                seconds=float(record["seconds"]["total"]) if _on_a_core(pack) else None,
                 kept=storage["parameters"] + storage["statistics"],
                 forwards=_forwards(record, known[named["stream"]], bare.get(_counted_on(record), 0.0)),
             )
@@ -171,11 +167,6 @@ def _require_one_a_cell(runs: Sequence[StreamRun]) -> None:
         if cell in met:
             raise ValueError(f"{run.path} and {met[cell]} are of the same method and order; remove one")
         met[cell] = run.path
-
-
-def _on_a_core(pack: Pack) -> bool:
-    """Return whether a run had CPU cores alone, so that its seconds go with those of the others."""
-    return str(pack.submission["hardware"]).startswith(("one CPU core", "two CPU cores"))
 
 
 def _bare_operations(stored: Stored) -> dict[tuple[int, str], float]:
@@ -389,17 +380,6 @@ def _by_image(run: StreamRun) -> frozenset[Any]:
     return frozenset(zip(run.answers.images, run.answers.right.tolist(), strict=True))
 
 
-def seconds(line: Line) -> str:
-    """Return the seconds of the quickest order as the leaderboard shows them."""
-    if line.method in FROZEN and line.method != FLOOR:
-        return "shared"
-    every = [run.seconds for run in line.runs if run.seconds is not None]
-    if not every:
-        return "GPU"
-    # orders ran beside other programs, which only add
-    return f"{min(every):,.0f}" if line.method != ANSWER else "-"
-
-
 def _forwards_shown(line: Line) -> str:
     forwards = statistics.fmean(run.forwards for run in line.runs)
     return f"{forwards:.1f}" if forwards else "-"
@@ -412,7 +392,6 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
     "less": ("less frozen `lda`", _difference),
-    "seconds": ("seconds", seconds),
     "forwards": ("forwards", _forwards_shown),
     "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
 }

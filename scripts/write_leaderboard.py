@@ -61,8 +61,7 @@ CAUTION = {
 Choices were made on other streams, but these are not quite free of them ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
 every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
-`cifar-whole` and a part of `turns`. On `cifar-second` the frozen answer was not run task by task:
-[what `start` has there](frozen.md#how-good-it-is).""",
+`cifar-whole` and a part of `turns`.""",
     "development": "Choices were made on these streams. n: orders, where a row has fewer.",
 }
 SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
@@ -72,15 +71,12 @@ LEGEND = """
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
-  all. `lda` is weak on `pacs-art-sketch` and `waste-second`: [random units](frozen.md#how-good-it-is) have
-  more there. Rows stand by it; those of fewer orders than the floor follow, for neither column compares
-  them with the others. Two or three orders say little of further ones: of {legend/rows/few} such rows that
-  exclude zero some would not by a t interval over orders alone ({legend/rows/other}), and some have none,
-  as all orders end alike ({legend/rows/flat}).
+  all. `lda` is weak on `pacs-art-sketch` and `waste-second`, where `ranpac adapt=none` has more; on
+  `cifar-whole` [other random units](frozen.md#how-good-it-is) have. Rows stand by it; those of fewer orders
+  than the floor follow, for neither column compares them with the others. Two or three orders say little of
+  further ones: of {legend/rows/few} such rows that exclude zero some would not by a t interval over orders
+  alone ({legend/rows/other}), and some have none, as all orders end alike ({legend/rows/flat}).
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
-- Seconds: of the quickest order on one CPU core of a busy machine, tests included; *shared*: several heads
-  read the same features; *GPU*: no order ran on a CPU; a dash: by older code, or beside too much else ([what
-  `start` takes](start.md)).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
   comparison.

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from results import Cell, chosen, less, load, mean_and_half
 from scipy import stats
-from sentences import WIDTH
+from sentences import WIDTH, missed
 
 from lw2g.blocks.motions import ALARMING
+from lw2g.errors import counted
 
 HYPOTHESES = Path(__file__).with_name("hypotheses.toml")
 
@@ -44,8 +45,7 @@ def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -
         if doubtful:
             return f"undecided: met by the mean on each, surely on {', '.join(sure) or 'none'}", lines
         return "holds", lines
-    sure = f"; beyond its interval on {', '.join(beyond)}" if beyond else "; within its interval"
-    return f"refuted on {', '.join(below)}{sure}", lines
+    return missed(below, beyond), lines
 
 
 def correlation(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -> tuple[str, list[str]]:
@@ -64,8 +64,11 @@ def correlation(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell
         return "open", ["no cell has it"]
     mean, half = mean_and_half(found)
     lines.append(f"mean over streams {mean:+.2f} ± {half:.2f}")
-    verdict = "refuted" if mean <= 0 else "holds" if mean > half else "undecided"
-    return f"{verdict} (rank correlation {mean:+.2f})", lines
+    verdict = "refuted" if mean < -half else "holds" if mean > half else "undecided"
+    return (
+        f"{verdict} (rank correlation {mean:+.2f} ± {half:.2f} over {counted(len(found), 'stream')})",
+        lines,
+    )
 
 
 def lost_by_step(hypothesis: Mapping[str, Any], cell: Cell) -> np.ndarray | None:
@@ -120,8 +123,20 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
-    rows += ["", *textwrap.wrap(by_affine(plan, cells), WIDTH, break_on_hyphens=False)]
+    rows += ["", *textwrap.wrap(by_affine(plan, cells) + other(plan, cells), WIDTH, break_on_hyphens=False)]
     return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
+
+
+def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
+    """Return what the test says that was added to (i) when some cells had been seen; empty without cells."""
+    size = max(plan["sizes"])
+    told = judge(plan, plan["i-exploratory"], plan["main"], size, cells)
+    if told is None:
+        return ""
+    return (
+        f" What (i) measures proved blind to the loss; by another measure, added when cells had been seen, "
+        f"it is at {size} px {told[0]}."
+    )
 
 
 def by_affine(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:

@@ -139,8 +139,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     if over:
         yield (
             "It answers by `lda`, the frozen answer by the head that its images choose: over `lda` "
-            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number, so that its column falls "
-            "because more images give the frozen answer a better head, not because training harms."
+            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number: its column falls, perhaps, "
+            "because more images give the frozen answer a better head."
         )
     images = FACTS[FEW]["train_per_class"]
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN, "lda")}

@@ -147,7 +147,7 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         yield (
             "Training on every task answers by `lda` on the last class token, the frozen answer by a head "
             f"that may read twelve layers: over `lda` it has {min(over.values()):+.1f} to "
-            f"{max(over.values()):+.1f} points on `few-*`, so that most of what it lacks there is the head."
+            f"{max(over.values()):+.1f} points on `few-*`: what it lacks there may be the head."
         )
 
 

@@ -120,7 +120,8 @@ def choice(known: Streams, runs: Trained) -> Iterator[str]:
     yield f"| --- |{' ---: |' * (3 + len(CHOICE))}"
     for name in names_of("report"):
         if name in known:
-            cells = [str(less_floor.turned()) for less_floor in less_floors(known, runs, name)]
+            floors = less_floors(known, runs, name)
+            cells = [f"{own.turned()}{_orders_of(known[name], own)}" for own in floors]
             cells += [_gain(known, runs, name, method) for method in CHOICE]
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [forwards_of(runs, method, names_of("report")) for method in CHOICE]

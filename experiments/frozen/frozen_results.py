@@ -142,6 +142,14 @@ class Stream:
         gaps = np.bincount(bins, weights=surest - right, minlength=BINS)
         return 100 * float(np.abs(gaps).sum()) / len(right)
 
+    def ece_of_chance(self, row: str) -> float:
+        """Return the calibration error that a row would show by chance, were its probabilities true."""
+        surest = np.concatenate([cell.surest(row) for cell in self.every]).astype(np.float64)
+        bins = np.minimum((surest * BINS).astype(int), BINS - 1)
+        right = np.random.RandomState(0).random_sample((ECE_DRAWS, len(surest))) < surest
+        gaps = np.stack([(surest - right)[:, bins == own].sum(1) for own in range(BINS)])
+        return 100 * float(np.abs(gaps).sum(0).mean()) / len(surest)
+
     def ece_apart(self, left: str, right: str) -> tuple[float, float]:
         """Return the 95 % interval of a row's calibration error less another's, in points, over images."""
         named = [image for order in self.cells for image in self.images(order)]

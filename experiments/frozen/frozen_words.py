@@ -38,22 +38,28 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     apart = {name: known[name].ece_apart("auto", "lda") for name in names}
     nearer = [name for name, (low, _) in apart.items() if round(low, 1) > 0]
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
+    by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
         f"- Its probabilities are {own} points off on average (calibration error), those of `lda` "
-        f"{tempered} ({before} without a temperature). With its interval `lda` is less off than the "
-        f"frozen answer on {', '.join(nearer) or 'none'}, further off on {', '.join(further) or 'none'}."
+        f"{tempered} (uncalibrated {before}); true probabilities would show {min(by_chance):.1f} to "
+        f"{max(by_chance):.1f} on as few images. With its interval `lda` is less off than the frozen answer "
+        f"on {', '.join(nearer) or 'none'}, further off on {', '.join(further) or 'none'}."
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
         verdicts.setdefault(name.partition(",")[0], []).append(verdict)
-    refuted = [
-        f"{SAID[key]} ({key})"
-        for key, own in verdicts.items()
-        if any(verdict.startswith("refuted") for verdict in own)
-    ]
+    told = {
+        word: [
+            f"{SAID[key]} ({key})"
+            for key, own in verdicts.items()
+            if any(verdict.startswith(word) for verdict in own)
+        ]
+        for word in ("refuted", "undecided")
+    }
+    undecided = [claim for claim in told["undecided"] if claim not in told["refuted"]]
     yield (
-        f"- Of {len(verdicts)} hypotheses [written before](frozen_tables.md#verdicts), {len(refuted)} are "
-        f"refuted on a stream or more: {', '.join(refuted) or 'none'}."
+        f"- Of {len(verdicts)} hypotheses [written before](frozen_tables.md#verdicts) are refuted: "
+        f"{', '.join(told['refuted']) or 'none'}; undecided: {', '.join(undecided) or 'none'}."
     )
 
 
@@ -101,15 +107,11 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield how many strangers are refused by distance and by the probability, on report streams."""
     refused = {name: seen for name in names_of("report") if (seen := known[name].refused("auto"))}
     shares = [round(by_distance) for _, by_distance in refused.values()]
-    fewer = [
-        f"{name} ({distance:.0f} against {probability:.0f})"
-        for name, (probability, distance) in refused.items()
-        if distance < probability
-    ]
+    fewer = [name for name, (probability, distance) in refused.items() if distance < probability]
     yield (
-        f"- `--reject` looks at the distance from what was learned instead. Where 95 % of known images "
-        f"pass, it refuses {min(shares)} to {max(shares)} % of strangers. The probability would refuse more "
-        f"on {', '.join(fewer) or 'none'}."
+        f"- `--reject` looks at the distance from what was learned instead. Where 95 % of known test images "
+        f"pass, it refuses {min(shares)} to {max(shares)} % of a quarter of the classes, held back; the "
+        f"probability would refuse more on {len(fewer)} of {len(refused)} streams, by the mean."
     )
     quarters = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
     own = {name: quarters[name] for name in names_of("report") if name in quarters}
@@ -202,8 +204,6 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
-    orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
-    fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
     fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
     return fields | _of_the_picture(runs)
 

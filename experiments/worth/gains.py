@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from interval_plot import Panel, Point, picture  # noqa: E402
+from sentences import missed  # noqa: E402
 from stream_tables import StreamRun, runs_of, with_interval  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
@@ -138,11 +139,8 @@ def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
     below = [(stream, each) for stream, each in differences if each.apart.mean < least]
     if not below:
         return "holds" if differences else "open"
-    told = []
-    for stream, each in below:
-        beyond = each.apart.high is not None and each.apart.high < least
-        told.append(f"{stream} ({'beyond' if beyond else 'within'} its interval)")
-    return f"refuted on {', '.join(told)}"
+    beyond = [stream for stream, each in below if each.apart.high is not None and each.apart.high < least]
+    return missed([stream for stream, _ in below], beyond)
 
 
 def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:

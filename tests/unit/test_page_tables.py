@@ -191,7 +191,7 @@ def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
     loss = gains.over_orders_and_images(right(6), right(7))
     alone = gains.Gain(stream="turns", method="ours", head="lda", apart=loss)
     assert gains.margin([("turns", found)], -0.5) == "holds"
-    assert gains.margin([("turns", alone)], -0.5) == "refuted on turns (within its interval)"
+    assert gains.margin([("turns", alone)], -0.5) == "undecided: missed by the mean on turns"
 
 
 def test_the_numbers_are_those_that_the_study_found(script, stored):
@@ -278,7 +278,7 @@ def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
 def test_development_streams_stand_apart_and_differences_are_paired(script):
     """By hand: two orders; a third of the floor has no pair, so that its 90.0 lowers no difference."""
     tables = script("stream_tables")
-    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1_000, "forwards": 12.34, "told": 0.0}
+    facts = {"path": Path("x"), "size": 224, "kept": 1_000, "forwards": 12.34, "told": 0.0}
 
     def run(stream: str, order: int, method: str, right: int):
         """Return a run with so many of ten images right."""
@@ -294,15 +294,9 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
     # the eighth image differs in both orders, two more in the second
     interval = r"\+20\.0 \[\+0\.0, \+[56]0\.0\]"
     assert re.fullmatch(
-        rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 1 \| 12\.3 \| 1,000 \|", shown[-1]
+        rf"\| turns \| mine \| 2 \| 90\.0 \| 80\.0 \| {interval} \| 12\.3 \| 1,000 \|", shown[-1]
     )
     assert shown[-2].startswith("| turns | `lda` (the floor) | 3 | 76.7 | 70.0 | - |")
-    # seconds of a GPU go with no others
-    on_gpu = [attrs.evolve(own, seconds=None) for own in ours[:2]]
-    (line,) = tables.lines_of(on_gpu, "report", 224)
-    assert "| GPU | 12.3 |" in list(tables.markdown([line]))[-1]
-    (line,) = tables.lines_of([ours[0], on_gpu[1]], "report", 224)
-    assert "| 1 | 12.3 |" in list(tables.markdown([line]))[-1]
     alike = tables.lines_of([run("turns", order, tables.FLOOR, 7) for order in range(2)], "report", 224)
     assert "| 2, alike |" in list(tables.markdown(alike))[-1]
     rows = list(tables.matrix(lines, ["mine", "never run", tables.FLOOR]))
@@ -318,7 +312,7 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
 def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(script):
     """By hand: it sees no order; where orders have classes of their own, a difference says over how many."""
     tables = script("stream_tables")
-    facts = {"path": Path("x"), "size": 224, "seconds": 1.0, "kept": 1, "forwards": 1.0, "told": 0.0}
+    facts = {"path": Path("x"), "size": 224, "kept": 1, "forwards": 1.0, "told": 0.0}
 
     def line(stream: str):
         """Return a line of three orders, with their images in turned places, and one order of the floor."""
