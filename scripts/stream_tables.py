@@ -247,7 +247,7 @@ def is_apart(stream: str) -> bool:
 
 
 def shared(role: str) -> Iterator[str]:
-    """Yield what each stream of a role has in common with images of choices, and what may have touched it.
+    """Yield each stream of a role: its size, what it shares with images of choices, what may have touched it.
 
     What has touched several streams is told once, after what is told of each.
     """
@@ -258,7 +258,10 @@ def shared(role: str) -> Iterator[str]:
             touched.setdefault(words, []).append(name)
     for name, facts in streams.items():
         own = [words for words, names in touched.items() if names == [name]]
-        yield f"- `{name}`: {'; '.join([facts['shares'], *own])}."
+        classes = facts.get("classes", facts["tasks"] * facts["increment"])
+        images = f"{facts['train_per_class']} + {facts['test_per_class']}"
+        size = f"{classes} classes, {facts['tasks']} tasks, {images} images"
+        yield f"- `{name}` ({size}): {'; '.join([facts['shares'], *own])}."
     for words, names in touched.items():
         if len(names) > 1:
             yield f"- {', '.join(f'`{name}`' for name in names)}: {words}."

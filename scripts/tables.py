@@ -14,7 +14,7 @@ A table with a fraction in it that stands on one of :data:`PAGES` outside all ma
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.py
 compares a hash of each page's text. ``--confirm`` alone renews it, after somebody has read the change.
-Below each block stands the command that prints it; README.md, which is short, names one for all of them.
+At its end a page names the command that prints its blocks.
 """
 
 from __future__ import annotations
@@ -65,11 +65,10 @@ PAGES = (
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
     r"(?P<begin><!-- (?:(?:table|frozen): (?P<name>[\w-]+)|(?P<study>cells|gains)) -->)"
-    r".*?(?P<end><!-- end of (?:table|frozen|cells|gains) -->)"
-    r"(?:\n\n<sub>`python scripts/tables\.py --print [\w-]+`</sub>)?",
+    r".*?(?P<end><!-- end of (?:table|frozen|cells|gains) -->)",
     re.DOTALL,
 )
-"""A block that a script fills, and the command below it."""
+"""A block that a script fills."""
 FRACTION = re.compile(r"\d\.\d")
 CODE = re.compile(r"`[^`]*`")
 
@@ -181,8 +180,6 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
                     f"{page}: no script fills {found['begin']} here; remove the block with its marks"
                 )
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
-    for page in {*read_pages(), LEADERBOARD} - {README}:
-        written[page] = MARKED.sub(with_command, written[page])
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     written |= of_experiment("carries", "carries_picture").written(CELLS)
     written |= of_experiment("growth_score", "score_picture").written()
@@ -200,11 +197,6 @@ def blocks(written: Mapping[str, str], asked: str) -> Iterator[str]:
         for found in MARKED.finditer(text):
             if asked in (page, name_of(found)):
                 yield f"## {name_of(found)}\n\n" + found[0].partition("-->")[2].rpartition("<!--")[0].strip()
-
-
-def with_command(block: re.Match[str]) -> str:
-    """Return a block, and below it the command that prints it."""
-    return f"{block[0]}\n\n<sub>`python scripts/tables.py --print {name_of(block)}`</sub>"
 
 
 def name_of(block: re.Match[str]) -> str:

@@ -45,7 +45,7 @@ HEAD = """\
 # Leaderboard
 
 How many points each method ends above or below the floor, `lda` on frozen features, on streams of real images
-(`experiments/streams.toml`). ViT-Tiny, five epochs, presets.
+(`experiments/streams.toml`). ViT-Tiny, five epochs, presets. Other methods of lw2g were not measured here.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
@@ -61,7 +61,8 @@ CAUTION = {
 Choices were made on other streams, but these are not quite free of them ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
 every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
-`cifar-whole` and a part of `turns`.""",
+`cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand behind the others of their
+stream.""",
     "development": "Choices were made on these streams. n: orders, where a row has fewer.",
 }
 SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
@@ -72,10 +73,10 @@ LEGEND = """
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
   all. `lda` is weak on `pacs-art-sketch` and `waste-second`, where `ranpac adapt=none` has more; on
-  `cifar-whole` [other random units](frozen.md#how-good-it-is) have. Rows stand by it; those of fewer orders
-  than the floor follow, for neither column compares them with the others. Two or three orders say little of
-  further ones: of {legend/rows/few} such rows that exclude zero some would not by a t interval over orders
-  alone ({legend/rows/other}), and some have none, as all orders end alike ({legend/rows/flat}).
+  `cifar-whole` [other random units](frozen.md#how-good-it-is) have. Rows stand by it; with fewer orders
+  neither column compares them with the others. Two or three orders say little of further ones: of
+  {legend/rows/few} such rows that exclude zero some would not by a t interval over orders alone
+  ({legend/rows/other}), and some have none, as all orders end alike ({legend/rows/flat}).
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
@@ -87,12 +88,12 @@ LEGEND = """
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.
 """
-SEEN = "### What choices have seen\n"
+SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training + test images of a class.\n"
 GROUND = """\
 Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack
-behind each number, and `lw2g verify PACK` computes it again ([what badges do not
-say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs` prints
-their share of right images beside FAA.
+behind each number, `--print docs/leaderboard.md` prints all, and `lw2g verify PACK` computes one again
+([what badges do not say](howto/store.md#badges)). Packs of heads that see no order have all classes in one
+task: `--packs` prints their share of right images beside FAA.
 """
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
