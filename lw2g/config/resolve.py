@@ -265,7 +265,7 @@ class _Resolver:
         retrieval = self._choose_retrieval(host)
         # the preset's retrieval options are for the method's own strategy
         has_own_retrieval = host is not None and retrieval is not None and retrieval.name == host.retrieval
-        rule = self._chosen(policy, "policy")
+        rule = self._chosen(policy, "policy", host)
         # the policy comes before the other parts: their defaults may be the policy's
         self._apply_options_of(policy, rule)
         # parts come in the order in which problems are listed, that of the file
@@ -275,7 +275,7 @@ class _Resolver:
         parts["head"] = self._named_by(method, "head")
         parts["carry"] = self._named_by(method, "carry")
         parts["policy"] = rule
-        parts["retrieval"] = self._chosen(retrieval, "retrieval", preset=has_own_retrieval)
+        parts["retrieval"] = self._chosen(retrieval, "retrieval", host, preset=has_own_retrieval)
         parts["constraints"] = self._constraints(policy)
         parts["backbone"] = self._backbone(self._choose("backbone", self._default_backbone()), parts["head"])
         growth = parts["growth"] = self._growth()
@@ -392,22 +392,26 @@ class _Resolver:
             return f" (held equal by the protocol {self.protocol.name!r})"
         return f" (in the preset {self.preset.label!r})"
 
-    def _chosen(self, component: Component | None, section: str, *, preset: bool = True) -> Chosen | None:
+    def _chosen(
+        self, component: Component | None, section: str, host: Component | None = None, *, preset: bool = True
+    ) -> Chosen | None:
         """Return a component with its options: the user's, else the preset's, else their defaults.
 
         Args:
             component: The component; None where there is none.
             section: The section of its options.
+            host: The baseline that it comes with where nobody has named it.
             preset: Whether values of the preset are for this component.
         """
         if component is None:
             return None
         user = self.written.of(section)
-        user.pop("name", None)  # it stands among the options, and is none
-        values: Mapping[str, Any] = {}
-        if preset:
-            values = self.preset_tables.get(section, {})
-        config = self._record(component.config, section, user, values, ("name",), component.name)
+        whose = component.name
+        # it stands among the options, and is none
+        if user.pop("name", None) is None and host is not None:
+            whose += f", which comes with {host.name}"
+        values = self.preset_tables.get(section, {}) if preset else {}
+        config = self._record(component.config, section, user, values, ("name",), whose)
         return Chosen(name=component.name, config=config)
 
     def _named(self, kind: Kind, name: str) -> Chosen | None:

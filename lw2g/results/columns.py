@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import attrs
@@ -47,8 +46,6 @@ class Column:
         return float(value) * self.scale
 
 
-_NEAR = 4
-"""Columns that a refusal names."""
 _BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "pra": 1, "ffm": -1, "ffm_code": -1}
 _CHANCE = {"pra": "chance_pra"}
 
@@ -184,9 +181,8 @@ def chosen_columns(
         names = list(known)
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=_NEAR, cutoff=0.3) or DEFAULT_COLUMNS[:_NEAR]
             raise ConfigError(
                 f"{where}: no column is called {name!r}{nearest(name, known)}",
-                f"there are {', '.join(near)} and others; --columns all shows every one",
+                f"there are {', '.join(DEFAULT_COLUMNS)} and others; --columns all shows every one",
             )
     return [known[name] for name in names]

@@ -12,9 +12,16 @@ from lw2g.errors import counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.run_draws import draw_of, named_orders
+from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 
-__all__ = ["different_constraints", "different_orders", "heads_taken", "idle_draws", "over_orders"]
+__all__ = [
+    "different_constraints",
+    "different_orders",
+    "different_seeds",
+    "heads_taken",
+    "idle_draws",
+    "over_orders",
+]
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
@@ -30,6 +37,16 @@ def different_orders(rows: Rows) -> Iterator[str]:
             orders.add(frozenset(tuple(run.record["class_order"]) for run in runs))
     if len(orders) > 1:
         yield f"means over different class orders do not compare: {_by_what(labels)}"
+
+
+def different_seeds(rows: Rows) -> Iterator[str]:
+    """Yield which rows have which seeds, where these differ: only equal ones make pairs."""
+    labels: dict[str, list[str]] = defaultdict(list)
+    for label, runs in rows:
+        if runs[0].state == "finished":
+            labels[named_seeds({draw_of(run)[0] for run in runs})].append(label)
+    if len(labels) > 1:
+        yield f"rows have different seeds, and differences are over equal ones: {_by_what(labels)}"
 
 
 def different_constraints(rows: Rows, catalogue: Catalogue) -> Iterator[str]:

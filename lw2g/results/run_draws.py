@@ -18,6 +18,7 @@ __all__ = [
     "draws_in_words",
     "named_draws",
     "named_orders",
+    "named_seeds",
     "number_of_draws",
     "unit_of",
     "varied_in_words",
@@ -84,10 +85,11 @@ def draws_in_words(draws: Iterable[Draw]) -> str:
     orders = len({order for _, order in drawn})
     of = "one class order" if orders == 1 else counted(orders, "class order")
     seeds = {seed for seed, _ in drawn}
-    return f"{_seeds(seeds)}{' of' if len(seeds) > 1 else ','} {of}"
+    return f"{named_seeds(seeds)}{' of' if len(seeds) > 1 else ','} {of}"
 
 
-def _seeds(seeds: Collection[int]) -> str:
+def named_seeds(seeds: Collection[int]) -> str:
+    """Return seeds in words; of many, how many there are."""
     if len(seeds) > _LISTED:
         return f"{len(seeds)} seeds"
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {and_listed([str(seed) for seed in sorted(seeds)])}"
@@ -131,7 +133,7 @@ def drawn_in_words(run: ReportedRun, rivals: Sequence[ReportedRun]) -> str:
 
 def named_draws(runs: Sequence[ReportedRun]) -> str:
     """Return the seeds of runs, and the options that chose their class orders."""
-    return f"{_seeds({draw_of(run)[0] for run in runs})}, {named_orders(runs)}"
+    return f"{named_seeds({draw_of(run)[0] for run in runs})}, {named_orders(runs)}"
 
 
 def named_orders(runs: Iterable[ReportedRun]) -> str:

@@ -218,14 +218,14 @@ class Table:
             return None
         return self.row(wanted)
 
-    def floor(self) -> Row | None:
+    def floor(self, among: Sequence[Row] | None = None) -> Row | None:
         """Return the finished row of best final accuracy among those that train nothing; None without one.
 
-        What trains is worth its time where it is above that row.
+        What trains is worth its time where it is above that row. ``among``: the rows to choose from.
         """
         best = None
         most = -math.inf
-        for row in self.rows:
+        for row in self.rows if among is None else among:
             ends = row.summary(COLUMNS["faa"]).mean
             if row.finished and not row.trains and ends is not None and ends > most:
                 best, most = row, ends

@@ -24,6 +24,7 @@ from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
+from lw2g.results.row_notes import different_seeds
 from lw2g.results.run_draws import Draw, by_draw, drawn_in_words
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
@@ -137,7 +138,7 @@ def page_of(
         catalogue: Resolves commands and opens data sets.
         columns: The columns of the table of results.
         against: The row that differences first refer to; None for the best of those that train nothing, or
-            the first.
+            the first, of the rows that have pairs.
         command: The command that repeats the report.
 
     Raises:
@@ -245,7 +246,8 @@ def _section(
             gallery = gallery_of(best, thumbnails)
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
-    remarked = attrs.evolve(table, notes=own_notes, unfinished=())
+    unlike = (*table.unlike, *different_seeds([(row.label, row.runs) for row in table.rows]))
+    remarked = attrs.evolve(table, notes=own_notes, unfinished=(), unlike=unlike)
     reference = _reference(table, against)
     return _Section(
         benchmark=table.benchmark,
@@ -298,14 +300,16 @@ def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | 
 
 
 def _reference(table: Table, against: str | None) -> Row | None:
-    """Return the row that differences refer to; None where the table has no such row, or no other one."""
+    """Return the row that differences refer to; None where no other row has a pair with it."""
     finished = [row for row in table.rows if row.finished]
-    if len(finished) < 2:
-        return None
+    paired = []
+    for row in finished:
+        if any(row.draws & other.draws for other in finished if other is not row):
+            paired.append(row)
     if against is not None:
         named = table.reference(against)
-        return named if named is not None and named.finished else None
-    return table.floor() or finished[0]
+        return named if named in paired else None
+    return table.floor(paired) or next(iter(paired), None)
 
 
 def _pairs(table: Table, reference: Row | None) -> set[Draw]:

@@ -47,6 +47,8 @@ def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
     of = ""
     if not named:
         of = ", the first row" if reference.trains else ", the best of those that train nothing"
+        if reference is not (table.floor() or next(row for row in table.rows if row.finished)):
+            of += " with a pair of equal seed and class order"
     return f"{asked}, and how far is that from {reference.label}{of}?"
 
 

@@ -307,6 +307,19 @@ phi = 2
         ({"constraints.cpk": 1}, "constraints.cpk: expected a key of the form constraints.NAME.OPTION"),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
+        (
+            {"baseline.name": "single", "policy.margin": 3},
+            "policy.margin: no such option of always, which comes with single (there are none)",
+        ),
+        (
+            {"baseline.name": "single", "policy.name": "always", "policy.margin": 3},
+            "policy.margin: no such option of always (there are none)",
+        ),
+        (
+            {"retrieval.centroid": 3},
+            "retrieval.centroid: no such option of classifier, which comes with hide-prompt "
+            "(did you mean 'centroids'?)",
+        ),
     ],
 )
 def test_misshapen_keys_are_explained(overrides, line):

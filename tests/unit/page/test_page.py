@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
+import json
 import re
 import shlex
 import sys
@@ -292,6 +295,71 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     assert asked.endswith(
         "how far is that from simple-cil[head=ridge], the best of those that train nothing?"
     )
+
+
+PAIR = "a pair of equal seed and class order"
+METHODS = {
+    "lda": {
+        "baseline": "simple-cil",
+        "overrides": {"baseline.head": "lda"},
+        "changes": {"metrics.faa": 50.0},
+    },
+    "simple-cil": {"baseline": "simple-cil", "changes": {"metrics.faa": 60.0}},
+    "min": {"policy": "min"},
+    "always": {"policy": "always"},
+}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("seeds", "words", "reference", "told"),
+    [
+        (
+            {"lda": [0], "simple-cil": [0], "min": [0]},
+            (),
+            "simple-cil, the best of those that train nothing",
+            "",
+        ),
+        (
+            {"lda": [42], "simple-cil": [0, 1], "min": [42]},
+            (),
+            f"simple-cil[head=lda], the best of those that train nothing with {PAIR}",
+            "seed 42 (simple-cil[head=lda]; hide-prompt x min), seeds 0 and 1 (simple-cil)",
+        ),
+        (
+            {"simple-cil": [1], "min": [0], "always": [0]},
+            (),
+            f"hide-prompt x min, the first row with {PAIR}",
+            "seed 1 (simple-cil), seed 0 (hide-prompt x min; hide-prompt x always)",
+        ),
+        (
+            {"lda": [0], "simple-cil": [0], "min": [42]},
+            ("--against", "min"),
+            "",
+            "seed 0 (simple-cil[head=lda]; simple-cil), seed 42 (hide-prompt x min)",
+        ),
+        ({"simple-cil": [1], "min": [2]}, (), "", "seed 1 (simple-cil), seed 2 (hide-prompt x min)"),
+    ],
+)
+def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, words, reference, told):
+    """The page asks for no other, has no empty column or choice, and says which row has which seeds."""
+    for place, (name, drawn) in enumerate(seeds.items()):
+        for seed in drawn:
+            named = METHODS[name]
+            overrides = {"run.seed": seed, **named.get("overrides", {})}
+            write_full_run(f"{place}-{seed}", **{**named, "overrides": overrides})
+    assert report(tmp_path, "--html", tmp_path / "out.html", *words).exit_code == 0
+    text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
+    (asked,) = re.findall(r'<p class="lead">(.*)</p>', text)
+    assert asked.partition(" and how far is that from ")[2] == (f"{reference}?" if reference else "")
+    assert ("FAA less reference" in text) == bool(reference)
+    assert text.count("No pair of equal seed and class order") == (not reference)
+    (remark,) = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)[:1] or [""]
+    assert remark == told
+    (packed,) = re.findall(r'id="s0-rows">(.*)</script>', text)
+    compared = json.loads(gzip.decompress(base64.b64decode(packed)))
+    offered = {row[0] for row in compared["numbers"]["differences"]["rows"]}
+    assert compared["picked"].get("against") in (offered if reference else {None})
 
 
 def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, installed, tmp_path):
