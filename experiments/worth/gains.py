@@ -126,10 +126,11 @@ def rank(plan: Mapping[str, Any], name: str, method: str, gains: Any, far: Any) 
         return f"open ({len(own)} of {len(plan['streams'])} streams)"
     x = [far[stream][plan[name]["distance"]] for stream in own]
     rho = float(stats.spearmanr(x, [gains[stream, method].apart.mean for stream in own]).statistic)
+    # of four streams only a perfect order has a chance below 5 %
     verdict = "undecided"
     if rho > 1 - 1e-9:
         verdict = "holds"
-    if rho <= 0:
+    if rho < 1e-9 - 1:
         verdict = "refuted"
     return f"{verdict} ({rho:+.1f})"
 
