@@ -286,6 +286,25 @@ def test_benchmarks_have_tables_of_their_own(write_run, installed):
     ]
 
 
+@pytest.mark.parametrize(
+    ("options", "titles"),
+    [
+        ([{}, {"shots": 5}, {"imbalance": 50.0}], ["", ", shots 5", ", imbalance 50.0"]),
+        ([{"shots": 5}, {"shots": 5, "imbalance": 50.0}], ["", ", imbalance 50.0"]),
+        ([{"shots": 5}, {"shots": 5}], [", data 00000000", ", data 11111111"]),
+        ([{}, {}, {"shots": 5}], [", data 00000000", ", data 11111111", ", shots 5"]),
+    ],
+)
+def test_titles_say_in_which_options_streams_differ(write_run, installed, options, titles):
+    """A hash of the data tells a reader nothing: it stands where no short option does."""
+    runs = []
+    for at, own in enumerate(options):
+        changes = {f"benchmark.{name}": value for name, value in own.items()}
+        runs.append(write_run(80.0, **changes, **{"record.fingerprints.benchmark": str(at) * 64}))
+    found = [table.title for table in tables_of(runs, installed)]
+    assert found == [f"CIFAR-100, 2 classes, 10 a task{title}" for title in titles]
+
+
 def test_draws_that_drew_nothing_are_named(write_run, installed):
     """Runs of one seed that differ in the seed of an order which is natural are one run, again and again."""
     runs = [write_run(80.0, **{"benchmark.order_seed": seed}) for seed in (1, 2, 3)]
