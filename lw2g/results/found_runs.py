@@ -200,7 +200,7 @@ def _list_of_sweep(directory: Path) -> dict[str, Any]:
 
 
 def _cells_of_sweep(directory: Path) -> dict[str, str]:
-    """Return the names that a sweep's list gives its cells' rows, by the cells' folders in the grid's order."""
+    """Return the names that a sweep's list gives its cells' rows, by the folders of cells in their order."""
     cells = _list_of_sweep(directory).get("cells")
     rows = {}
     for cell in cells if isinstance(cells, list) else ():
