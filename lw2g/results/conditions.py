@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lw2g.config.describe import plain
@@ -27,10 +27,13 @@ __all__ = [
     "names_of_mixable",
     "official_name",
     "split_names",
+    "stream_options",
     "task_size",
+    "told_apart",
 ]
 
-
+_LONGEST = 30
+"""The characters of an option that a title can name."""
 _FACTS = ("test_transform", "train_transform", "metrics")
 """The facts of a protocol that are compared where runs share its name."""
 
@@ -148,6 +151,35 @@ def task_size(run: ReportedRun) -> Iterator[str]:
         yield f"{increment} a task"
     else:
         yield f"{increment} classes a task"
+
+
+def stream_options(shared: Mapping[str, str]) -> list[str]:
+    """Return the options of the benchmark, among those by dotted keys, that are short enough for a title.
+
+    >>> stream_options({"benchmark.shots": "5", "run.device": "cpu", "benchmark.exclude": "a" * 40})
+    ['shots 5']
+    """
+    options = [
+        f"{key.removeprefix('benchmark.')} {value}"
+        for key, value in shared.items()
+        if key.startswith("benchmark.")
+    ]
+    return [option for option in options if len(option) <= _LONGEST]
+
+
+def told_apart(titles: Sequence[str], details: Sequence[Sequence[str]]) -> list[str]:
+    """Return the titles, each with those of its details that not all others of the same title have.
+
+    >>> told_apart(["a", "a", "b"], [["x", "y"], ["x", "z"], ["x"]])
+    ['a, y', 'a, z', 'b']
+    """
+    times = Counter(titles)
+    counts = Counter((title, detail) for title, own in zip(titles, details, strict=True) for detail in own)
+    longer = []
+    for title, own in zip(titles, details, strict=True):
+        distinguishing = [detail for detail in own if counts[title, detail] < times[title]]
+        longer.append(", ".join([title, *distinguishing]))
+    return longer
 
 
 def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:

@@ -164,7 +164,7 @@ def read_run(directory: Path) -> ReportedRun | None:
         record=record,
         progress=progress,
         writer=writer,
-        label=_label_of(directory),
+        label=_cells_of_sweep(directory.parent).get(directory.name, ""),
     )
 
 
@@ -199,16 +199,21 @@ def _list_of_sweep(directory: Path) -> dict[str, Any]:
     return listed if isinstance(listed, dict) else {}
 
 
-def _label_of(directory: Path) -> str:
-    """Return the name that the list of a sweep gives a cell's row; empty where there is none."""
-    cells = _list_of_sweep(directory.parent).get("cells")
-    if not isinstance(cells, list):
-        return ""
-    for cell in cells:
-        if isinstance(cell, dict) and cell.get("name") == directory.name:
+def _cells_of_sweep(directory: Path) -> dict[str, str]:
+    """Return the names that a sweep's list gives its cells' rows, by the folders of cells in their order."""
+    cells = _list_of_sweep(directory).get("cells")
+    rows = {}
+    for cell in cells if isinstance(cells, list) else ():
+        if isinstance(cell, dict):
             row = str(cell.get("row", ""))
-            return row if row.isprintable() else ""
-    return ""
+            rows[str(cell.get("name"))] = row if row.isprintable() else ""
+    return rows
+
+
+def _in_order(names: Sequence[str], grid: Sequence[str]) -> list[str]:
+    """Return the folders in a directory: the cells of its sweep in the grid's order, then others by name."""
+    places = {name: place for place, name in enumerate(grid)}
+    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
 def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:
@@ -238,7 +243,7 @@ def _config(directory: Path) -> dict[str, Any]:
 
 
 def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[ReportedRun]:
-    """Yield each run in and below directories once, sorted by name; skip hidden folders.
+    """Yield each run in and below directories once, by name or in the order of a grid; skip hidden folders.
 
     A note says which folders this user may not read.
 
@@ -255,7 +260,8 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
         if not place.is_dir():
             raise DataError(no_folder(place), "give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place, onerror=lambda error: closed.append(error.filename)):
-            below[:] = sorted(name for name in below if not name.startswith("."))
+            grid = list(_cells_of_sweep(Path(folder))) if CELLS in files else []
+            below[:] = _in_order([name for name in below if not name.startswith(".")], grid)
             if CONFIG not in files and RECORD not in files:
                 continue
             below.clear()  # everything in a run's directory belongs to it

@@ -84,16 +84,24 @@ def _markdown_cell(text: str, table: Table) -> str:
 
 def _with_literal_names(text: str, table: Table) -> str:
     """Return text in which the names of a store's rows are no Markdown; plain ones stay as they are typed."""
-    labels = [row.label for row in table.rows if row.runs[0].given is not None]
-    names = [label for label in labels if not _PLAIN.fullmatch(label)]
+    names = [row.label for row in table.rows if row.runs[0].given is not None]
     if not names:
         return text
     longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
-    return re.sub("|".join(map(re.escape, longest_first)), lambda found: literal_markdown(found[0]), text)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda found: _literal_name(found[0]), text)
 
 
-_PLAIN = re.compile(r"(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+(?:\[(?:[a-zA-Z0-9 =,+-]|(?<!www)\.)+\])?")
-"""A name that is no Markdown as it is: brackets at its end alone make no link."""
+_OPTIONS = re.compile(r"(?<=\w)(\[(?:[a-zA-Z0-9 =,+-]|(?<=\w)_(?=\w)|(?<!www)\.)+\])(?![(\[:])", re.ASCII)
+"""Options in brackets that are no Markdown as they are: no link begins or ends with them."""
+
+
+def _literal_name(name: str) -> str:
+    """Return Markdown that shows a name, whose options stand in it as they are typed where that can be."""
+    parts = _OPTIONS.split(name)
+    parts[::2] = map(literal_markdown, parts[::2])  # between them stand the options
+    return "".join(parts)
+
+
 _ACTIVE = re.compile(r"[\\`*_\[\]<>|~&#!]|:(?=//)|(?<=www)\.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,9 @@ from lw2g.results.conditions import (
     names_of_mixable,
     official_name,
     split_names,
+    stream_options,
     task_size,
+    told_apart,
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
@@ -297,20 +299,10 @@ def _comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[Re
 
 
 def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:
-    """Append to equal titles the conditions that distinguish their tables."""
-    titles = Counter(table.title for table in tables)
-    conditions: Counter[tuple[str, str]] = Counter()
-    for table in tables:
-        conditions.update((table.title, condition) for condition in table.conditions)
-
-    unique = []
-    for table in tables:
-        parts = [table.title]
-        for condition in table.conditions:
-            if conditions[table.title, condition] < titles[table.title]:  # not every table has it
-                parts.append(condition)
-        unique.append(attrs.evolve(table, title=", ".join(parts)))
-    return unique
+    """Append to equal titles what distinguishes their tables: options of the stream, else conditions."""
+    titles = told_apart([table.title for table in tables], [stream_options(table.shared) for table in tables])
+    titles = told_apart(titles, [table.conditions for table in tables])
+    return [attrs.evolve(table, title=title) for table, title in zip(tables, titles, strict=True)]
 
 
 def _table(

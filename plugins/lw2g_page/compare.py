@@ -59,6 +59,8 @@ def _sum(run: ReportedRun, names: Sequence[str]) -> float | None:
     total = 0.0
     for name in names:
         value = COLUMNS[name].of(run.record)
+        if value is None and name == "ssp" and COLUMNS["prompt_vectors"].of(run.record) == 0:
+            value = 0.0  # sets that hold nothing are not counted
         if value is None:
             return None
         total += value
@@ -78,22 +80,29 @@ _PRICES: Mapping[str, Sequence[str]] = {
 def pareto(rows: Sequence[Row]) -> Numbers:
     """Return FAA against prices: row, price, its mean, FAA, their deviations, n, best, control.
 
-    A row is among the best if no other row dominates it in FAA and price; controls never are.
+    A row is among the best if no other row dominates it in FAA and price; controls never are. Rows whose
+    records do not tell a price are named.
     """
     numbers: list[Sequence[Value]] = []
+    facts = []
     steps = []
     for price, names in _PRICES.items():
         priced = []
         rivals = []
+        unknown = []
         for row in rows:
             point = _point(row, names)
             if point is None:
+                unknown.append(row.label)
                 continue
             priced.append(point)
             if not row.control:
                 rivals.append(point)
-        if len(priced) < 2:  # a price that one row alone has compares nothing
+        # a price that one row alone has, or that no row pays, compares nothing
+        if len(priced) < 2 or not any(point.cost for point in priced):
             continue
+        if unknown:
+            facts.append(f"not told of {price}, and left out there: {'; '.join(unknown)}")
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
             numbers.append(
@@ -114,7 +123,7 @@ def pareto(rows: Sequence[Row]) -> Numbers:
     why = ""
     if len({label for label, *_ in numbers}) < 2:
         why = "there are no two finished rows to compare"
-    return Numbers(rows=numbers, extra={"best": steps}, why=why)
+    return Numbers(rows=numbers, facts=facts, extra={"best": steps}, why=why)
 
 
 @attrs.frozen(kw_only=True)
@@ -129,11 +138,10 @@ class _Point:
 
 
 def _point(row: Row, names: Sequence[str]) -> _Point | None:
-    """Return where a row stands; None if a run has no price or FAA, or if it costs nothing in all runs."""
-    costs = [_sum(run, names) for run in row.runs]
-    cost = row.over(costs)
+    """Return where a row stands; None if a run has no price or FAA."""
+    cost = row.over([_sum(run, names) for run in row.runs])
     faa = row.summary(COLUMNS["faa"])
-    if not any(costs) or cost.mean is None or faa.mean is None:
+    if cost.mean is None or faa.mean is None:
         return None
     return _Point(row=row, cost=cost.mean, faa=faa.mean, cost_std=cost.std, faa_std=faa.std)
 

@@ -216,7 +216,7 @@
       legend.replaceChildren(...section.rows.flatMap((row, at) => {
         if (!present.has(row.label)) return [];
         const button = make("button", { type: "button", ariaPressed: String(!section.hidden.has(row.label)), title: `${row.label}: show or hide this row everywhere` },
-          swatch(row, at), row.label);
+          swatch(row, at), ...whole(row.label));
         button.onclick = async () => {
           section.hidden.delete(row.label) || section.hidden.add(row.label);
           await drawAll(section, section.numbers);
@@ -231,6 +231,8 @@
     details.ontoggle = fill;
     fill();
   }
+  const whole = (text) => text.split(/(\(?--[a-z][a-z-]*\)?)/).map((part, at) =>
+    (at % 2 ? make("span", { className: "whole", textContent: part }) : part));  // no line breaks inside an option
   const legendPlace = (figure, label) =>
     [...figure.querySelectorAll(".legend button")].findIndex((button) => button.textContent === label);
 

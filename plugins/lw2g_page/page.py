@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -190,13 +191,25 @@ def _environment() -> Any:
     """Return the environment of the page's template, which escapes what it is given."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("lw2g_page", ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["whole"] = _with_whole_options
+    return environment
+
+
+_OPTION = re.compile(r"\(?--[a-z][a-z-]*\)?")
+
+
+def _with_whole_options(text: str) -> Any:
+    """Return HTML of a text in which no line breaks inside the name of an option."""
+    from markupsafe import Markup, escape
+
+    return Markup(_OPTION.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
 
 
 def _read(name: str) -> str:

@@ -184,6 +184,20 @@ def test_a_unit_stays_beside_its_quantity():
     assert said == ["evidence 0 s", "3 runs each", "FFM 1"]
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_line_never_breaks_inside_an_option(write_full_run, tmp_path):
+    """In the lead, the answer and the table the name of an option is whole; other names stay text."""
+    for head in ("cosine", "auto"):
+        write_full_run(head, baseline="simple-cil", overrides={"baseline.head": head})
+    out = tmp_path / "out.html"
+    assert report(tmp_path, "--html", out, "--against", "recommended").exit_code == 0
+    text = out.read_text(encoding="utf-8")
+    visible = text[text.index("<h1") : text.index("<select")]
+    whole = '<span class="whole">(--recommended)</span>'
+    assert visible.count(whole) == visible.count("(--recommended)") >= 4
+    assert page._with_whole_options("<b> a-b --x-y") == '&lt;b&gt; a-b <span class="whole">--x-y</span>'
+
+
 def test_published_values_share_the_cell_of_ours():
     """Their columns go, so that the table fits; a row without one has nothing."""
     ours, theirs = Cell(value="80.5", std="0.7"), Cell(value="85.9", std="0.1", note=" *")

@@ -95,6 +95,35 @@ def test_only_rows_that_nothing_beats_are_best(rows):
     assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
 
 
+@pytest.mark.parametrize(
+    ("vectors", "ssp", "cost", "told"),
+    [
+        (0, None, 0.0, False),  # frozen features: no set holds anything
+        (0, 0, 0.0, False),
+        (40, None, None, True),
+    ],
+)
+def test_a_row_that_pays_nothing_takes_part_and_an_unknown_price_is_named(rows, vectors, ssp, cost, told):
+    """What is cheapest and best beats all others; a row that a panel cannot have is named."""
+    known, shared, *_ = rows
+    run = known.runs[0]
+    record = {
+        **run.record,
+        "metrics": {**run.record["metrics"], "faa": 99.0, "ssp": ssp},
+        "storage": {**run.record["storage"], "prompt_vectors": vectors, "basis_vectors": 0},
+    }
+    frozen = attrs.evolve(known, label="frozen", runs=(attrs.evolve(run, record=record),))
+    numbers = compare.pareto([known, shared, frozen])
+    sets = {row[0]: row for row in numbers.rows if row[1] == "sets"}
+    assert (sets["frozen"][2] if "frozen" in sets else None) == cost
+    assert list(numbers.facts) == (["not told of sets, and left out there: frozen"] if told else [])
+    best = [row[0] for row in sets.values() if row[-2]]
+    assert (best == ["frozen"]) != told
+    if vectors == 0:  # a price that no row pays has no panel
+        panels = {row[1] for row in compare.pareto([frozen, attrs.evolve(frozen, label="too")]).rows}
+        assert not panels & {"sets", "vectors kept (prompts and bases)"}
+
+
 def test_costs_and_times_are_told_by_part(rows):
     """Prompts beside bases, operations in millions; what no clock took is other."""
     costs = {row[1:3]: row[3] for row in compare.costs(rows[:1]).rows}

@@ -16,7 +16,7 @@ from lw2g.api.given_objects import Locals
 from lw2g.errors import ConfigError
 from lw2g.results.cells import few_remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
-from lw2g.results.found_runs import read_run
+from lw2g.results.found_runs import find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import MeanStd, paired_difference, summary
@@ -72,6 +72,25 @@ def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_pa
     ]
     assert "ours: dual-prompt x min" in table.notes
     assert table.row("ours").label == "ours"
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([{"name": f"run-{at}"} for at in (2, 0, 1)], ["min", "always", "max"]),
+        ([{"name": "run-2"}, "no cell", {"name": ["run-0"]}], ["min", "always", "max"]),
+        ("no list", ["always", "max", "min"]),
+        (None, ["always", "max", "min"]),
+    ],
+)
+def test_rows_of_a_sweep_stand_in_the_order_of_its_grid(write_run, installed, tmp_path, cells, expected):
+    """Folders are named by hashes: only the list tells the order; what it does not list follows by name."""
+    for policy in ("always", "max", "min"):
+        write_run(80.0, **{"policy.name": policy, "constraints": {}})
+    if cells is not None:
+        (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert [row.runs[0].config["policy"]["name"] for row in table.rows] == expected
 
 
 def test_default_columns_are_those_that_differ(write_run, installed):
@@ -265,6 +284,25 @@ def test_benchmarks_have_tables_of_their_own(write_run, installed):
         "CIFAR-100, 2 classes, 20 a task",
         "x, 2 classes, 10 a task",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "titles"),
+    [
+        ([{}, {"shots": 5}, {"imbalance": 50.0}], ["", ", shots 5", ", imbalance 50.0"]),
+        ([{"shots": 5}, {"shots": 5, "imbalance": 50.0}], ["", ", imbalance 50.0"]),
+        ([{"shots": 5}, {"shots": 5}], [", data 00000000", ", data 11111111"]),
+        ([{}, {}, {"shots": 5}], [", data 00000000", ", data 11111111", ", shots 5"]),
+    ],
+)
+def test_titles_say_in_which_options_streams_differ(write_run, installed, options, titles):
+    """A hash of the data tells a reader nothing: it stands where no short option does."""
+    runs = []
+    for at, own in enumerate(options):
+        changes = {f"benchmark.{name}": value for name, value in own.items()}
+        runs.append(write_run(80.0, **changes, **{"record.fingerprints.benchmark": str(at) * 64}))
+    found = [table.title for table in tables_of(runs, installed)]
+    assert found == [f"CIFAR-100, 2 classes, 10 a task{title}" for title in titles]
 
 
 def test_draws_that_drew_nothing_are_named(write_run, installed):
