@@ -15,7 +15,6 @@ from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
-from lw2g.config.directory import RUNS
 from lw2g.errors import counted
 from lw2g.runtime.console import console, number, printable, table
 
@@ -37,12 +36,12 @@ _ORDER = "benchmark.order"
 """How the options begin that choose a class order."""
 _LONGEST = 24
 """Letters of an option's value that are shown."""
-_DEFAULT = f"DIR is `{RUNS}`, where `lw2g run` writes, unless another is given."
+_DEFAULT = "DIR is `runs`, where `lw2g run` writes, unless another is given."
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
 @click.command(help=help_of(find, _DEFAULT, _EXIT))
-@click.argument("directory", metavar="[DIR]", default=RUNS, type=AnyPath(path_type=Path))
+@click.argument("directory", metavar="[DIR]", default="runs", type=AnyPath(path_type=Path))
 @option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
 @json_option("Print a JSON list.")
 @click.pass_context
