@@ -143,10 +143,10 @@ def test_show_names_a_method_as_reports_do(tmp_path):
     """With the options that are not its preset's, but those of benchmark, backbone and run."""
     simple = {"baseline": {"name": "simple-cil", "head": "lda"}, "policy": {"name": "always"}}
     simple |= {"constraints": {}, "retrieval": None}
-    hide = {"baseline": {"name": "hide-prompt", "epochs": 3}, "growth": {"energy": 0.5}}
+    hide = {"growth": {"energy": 0.5}}
     for changed, method in (
         (simple, "simple-cil[head=lda]"),
-        (hide, "hide-prompt[epochs=3] x min, growth[energy=0.5]"),
+        (hide, "hide-prompt x min, growth[energy=0.5]"),
     ):
         config = RECORD["config"] | changed | {"run": {"precision": "bf16-mixed"}}
         (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"config": config}))
