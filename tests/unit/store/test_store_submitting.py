@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,8 @@ from lw2g_store.packs import PAPER, PLUGIN, SEAL, verify
 from lw2g_store.store_checks import check_store
 from lw2g_store.submit import submit
 from store_packs import TOLD, failed, forge, invoke, only
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "store.md"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +115,26 @@ def test_a_first_submission_passes_the_check_of_its_change(
     changed.write_text(git("diff", "--no-renames", "--name-status", "HEAD~1", "HEAD"))
     checked = invoke("store", "check", store, "--changed", changed)
     assert (checked.exit_code, "everything holds (1 run)" in checked.output) == (0, True), checked.output
+
+
+def test_the_commands_of_the_page_make_a_store(
+    honest: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other in an empty folder, with nothing between them, as a reader types them."""
+    monkeypatch.chdir(tmp_path)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "me")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "me@example.org")
+    block = PAGE.read_text(encoding="utf-8").split("\n\n")[2]
+    assert block.count("lw2g") == 4
+    for line in block.splitlines()[:-1]:  # the last one stands for any pack
+        typed = line.partition("  #")[0].strip().replace("runs/mine", str(honest[0]))
+        if typed.startswith("git "):
+            subprocess.run(typed, shell=True, check=True, capture_output=True)
+        else:
+            done = invoke(*shlex.split(typed)[1:])
+            assert done.exit_code == 0, done.output
+    assert "everything holds (1 run)" in done.output
 
 
 def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
