@@ -110,7 +110,8 @@ def _tell_what_others_lack(components: Mapping[str, str]) -> None:
     for distribution in sorted(set(components.values())):
         name = distribution.rpartition(" ")[0]
         try:
-            origin = json.loads(metadata.distribution(name).read_text("direct_url.json") or "{}")
+            read = metadata.distribution(name).read_text  # as UTF-8, and nothing where there is no file
+            origin = json.loads(read("direct_url.json") or "{}")
         except metadata.PackageNotFoundError:  # removed since it was loaded
             continue
         if name != PROJECT and str(origin.get("url", "")).startswith("file:"):
