@@ -64,6 +64,20 @@ class Recorded:
         return catalogue.grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
+    def method(self) -> str:
+        """The name that a row of reports has: components, and what differs from the method's own options."""
+        from lw2g.disk.origins import made_with
+        from lw2g.results.found_runs import ReportedRun
+        from lw2g.results.row_names import is_condition, method_of, settings_of
+
+        config = self.content["config"]
+        run = ReportedRun(path=self.run, state="finished", config=config, record=self.content)
+        catalogue = load_catalogue(made_with=made_with(self.run))
+        settings = settings_of(run, catalogue)
+        conditions = [key for key in settings.changed if is_condition(key)]
+        return method_of(run, settings, conditions, catalogue)
+
+    @cached_property
     def definitions(self) -> dict[str, str]:
         """What each metric is, those of plugins too."""
         further = self.content.get("metric_definitions", {})

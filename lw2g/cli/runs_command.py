@@ -36,11 +36,12 @@ _ORDER = "benchmark.order"
 """How the options begin that choose a class order."""
 _LONGEST = 24
 """Letters of an option's value that are shown."""
+_DEFAULT = "DIR is `runs`, where `lw2g run` writes, unless another is given."
 _EXIT = "The exit code is 1 if any run is damaged, even one that --where excludes."
 
 
-@click.command(help=help_of(find, _EXIT))
-@click.argument("directory", metavar="DIR", type=AnyPath(path_type=Path))
+@click.command(help=help_of(find, _DEFAULT, _EXIT))
+@click.argument("directory", metavar="[DIR]", default="runs", type=AnyPath(path_type=Path))
 @option_of(Runs.where, "conditions", "--where", metavar="KEY=VALUE", multiple=True)
 @json_option("Print a JSON list.")
 @click.pass_context

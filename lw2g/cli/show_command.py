@@ -21,7 +21,7 @@ from lw2g.errors import as_word, counted
 from lw2g.runtime.console import (
     console,
     in_words,
-    method_name,
+    listed,
     number,
     print_metrics,
     printable,
@@ -78,9 +78,8 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
 def _print_short(results: Recorded) -> None:
     """Print what was run, what it reached, what it cost, and where the rest is."""
     record = results.content
-    config = record["config"]
-    method = method_name(config, grows=results.grows)
-    lines = [f"{method} on {_stream(record)}, backbone {config['backbone']['name']}, seed {record['seed']}"]
+    backbone = record["config"]["backbone"]["name"]
+    lines = [f"{results.method} on {_stream(record)}, backbone {backbone}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
     done = len(record["accuracy_matrix"])
@@ -150,7 +149,7 @@ def _print_record(results: Recorded) -> None:
     """Print all that a run has recorded, part by part."""
     record = results.content
     out = console()
-    out.print(_headline(record, results.grows))
+    out.print(_headline(results), markup=False, soft_wrap=True)  # a name has brackets
     if results.unfinished:
         out.print(f"{results.unfinished}\n", markup=False, soft_wrap=True)
     print_metrics(record, results.definitions)
@@ -316,17 +315,19 @@ def _costs(record: Record) -> Iterator[tuple[str, str]]:
         yield name, number(value)
 
 
-def _headline(record: Record, grows: bool) -> str:
+def _headline(results: Recorded) -> str:
     """Return the first lines about a run: its parts, the protocol, and where its record comes from."""
+    record = results.content
     config = record["config"]
     retrieval = (config.get("retrieval") or {}).get("name", "none")
+    constraints = list(config["constraints"]) or ["none"]
     protocol = record["protocol"]
     changed = [entry["option"] for entry in record["protocol_changes"]]
     if changed:
         protocol += f" (changed: {', '.join(changed)})"
     return (
-        f"{method_name(config, grows=grows)} on {_stream(record)}, "
-        f"backbone {config['backbone']['name']}, retrieval {retrieval}, seed {record['seed']}, "
+        f"{results.method} on {_stream(record)}, backbone {config['backbone']['name']}, "
+        f"retrieval {retrieval}, constraints {listed(constraints)}, seed {record['seed']}, "
         f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
         f"{_precision(record.get('precision'))}{_hash(record.get('record_hash'))}"
         f"{_origin(record.get('origin'))}"

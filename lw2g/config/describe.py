@@ -20,6 +20,7 @@ __all__ = [
     "OptionDescription",
     "describe_experiment",
     "describe_options",
+    "hint_of_places",
     "places_of",
     "plain",
 ]
@@ -137,6 +138,12 @@ def places_of(option: str, catalogue: Catalogue) -> list[str]:
         if field is not None and field.init:
             places[f"{section}.{option}"] = None
     return list(places)
+
+
+def hint_of_places(option: str, catalogue: Catalogue) -> str:
+    """Return which options with a section may be meant by one without, in brackets; empty for none."""
+    places = places_of(option, catalogue)
+    return f" (did you mean {' or '.join(map(repr, places))}?)" if places else ""
 
 
 def describe_range(validator: Any) -> str:

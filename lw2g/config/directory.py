@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.settings import ExperimentConfig
+from lw2g.config.toml import read_json
 from lw2g.errors import ConfigError, DataError, as_word, no_folder
 
 __all__ = [
@@ -195,10 +196,11 @@ def missing_run(directory: Path) -> DataError:
             "give the run that it was taken from; a model of lw2g start has none",
         )
     if CELLS in names:
-        return DataError(
-            f"{where} holds the runs of a sweep",
-            f"give one of them, or go on with all: lw2g sweep retry {as_word(directory)}",
-        )
+        sweep = as_word(directory)
+        rest = f"go on with all: lw2g sweep retry {sweep}"
+        if _is_complete(directory):
+            rest = f"see all: lw2g report {sweep}, lw2g runs {sweep}"
+        return DataError(f"{where} holds the runs of a sweep", f"give one of them, or {rest}")
     if entries and all(map(_is_beginning, entries)):
         return DataError(
             f"the run at {where} ended before anything was learned",
@@ -207,6 +209,18 @@ def missing_run(directory: Path) -> DataError:
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
     return DataError(f"no model and no run at {where}", remedy)
+
+
+def _is_complete(sweep: Path) -> bool:
+    """Whether the records of all cells of a sweep can be read and have all tasks."""
+    try:
+        for cell in read_json(sweep / CELLS)["cells"]:
+            record = read_json(sweep / cell["name"] / RECORD)
+            if len(record["accuracy_matrix"]) != record["tasks"]:
+                return False
+    except (DataError, KeyError, TypeError):  # a list or record of another's making
+        return False
+    return True
 
 
 def require_run(directory: Path) -> None:

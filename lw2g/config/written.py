@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.describe import places_of
+from lw2g.config.describe import hint_of_places
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, nest, table_of, written_out
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
@@ -140,10 +140,8 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
-        places = places_of(name, self._catalogue.whole)
-        if not places:
-            return None
-        return f"{name}: expected a key with its section (did you mean {' or '.join(map(repr, places))}?)"
+        hint = hint_of_places(name, self._catalogue.whole)
+        return f"{name}: expected a key with its section{hint}" if hint else None
 
 
 def _are_names(value: Any) -> bool:

@@ -35,6 +35,7 @@ __all__ = [
     "components_of",
     "composed_name",
     "has_known_weights",
+    "is_condition",
     "labels_of",
     "method_of",
     "settings_of",
@@ -238,13 +239,17 @@ def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     shared = {}
     for key, value in changed[0].items():
-        is_condition = key.partition(".")[0] in _CONDITIONS
         is_number = type(value) in (int, float)  # True and False are choices
-        if not is_condition and not is_number:
+        if not is_condition(key) and not is_number:
             continue
         if all(_has(other, key, value) for other in changed):
             shared[key] = value
     return shared
+
+
+def is_condition(key: str) -> bool:
+    """Whether an option is of what a method runs under: benchmark, backbone or run."""
+    return key.partition(".")[0] in _CONDITIONS
 
 
 def _has(options: Mapping[str, Any], key: str, value: Any) -> bool:

@@ -24,6 +24,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.describe import hint_of_places
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, written_out
 from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
@@ -395,8 +396,7 @@ def over(below: Settings, above: Settings) -> Settings:
     """
     kept = below
     for name in _NAMES:
-        is_changed = name in below and name in above and above[name] != below[name]
-        if is_changed:
+        if name in below and above.get(name, below[name]) != below[name]:
             section = name.removesuffix("name")  # with its dot
             kept = {key: value for key, value in kept.items() if not key.startswith(section)}
     return kept | above
@@ -452,7 +452,7 @@ def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()
         if key == GOAL:
             raise ConfigError(f"{where}: {NO_GOAL_IN_FILES}")
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
-            hint = nearest(key, (*SECTIONS, *SHORT, *others))
+            hint = hint_of_places(key, load_catalogue()) or nearest(key, (*SECTIONS, *SHORT, *others))
             raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)
         if key == "constraints":
             settings[key] = _names(value, where)

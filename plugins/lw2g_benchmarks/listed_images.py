@@ -47,6 +47,9 @@ __all__ = [
 IMAGES_OF = {"train": "training images", "test": "test images"}
 """What the images of a split are called."""
 
+_PLACES = 6
+"""Folders, such as domains, that are named where images are counted."""
+
 T = TypeVar("T")
 
 # threads: most of their time goes to the disk and to hashing, both of which let other threads run
@@ -176,8 +179,8 @@ class FileSource:
         if bad:
             raise _refusal(bad, len(self._ids))
         places = list(dict.fromkeys(name.partition("/")[0] for name in self._ids))
-        more = " ..." if len(places) > 1 else ""
-        say_once(f"{self._what} of {places[0]}{more}: {_summary(headers)}")
+        where = ", ".join(places) if len(places) <= _PLACES else f"{len(places)} folders"
+        say_once(f"{self._what} of {where}: {_summary(headers)}")
         self._stamps = stamps
         digests = [header.digest for header in headers]
         whole = hashlib.sha256(b"".join(digests)).hexdigest()

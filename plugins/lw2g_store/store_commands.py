@@ -38,9 +38,6 @@ def submit(run: Path, **options: Any) -> None:
     if added is not None:
         click.echo(f"the store's new protocol: {added}")
         click.echo("commit it first, by itself: a proposal of a run adds that run alone")
-        click.echo(
-            "data of your own get a name in it by lw2g store protocol STORE RUN --data NAME, before submit"
-        )
     for name, size in packed.sizes.items():
         click.echo(f"  {name}: {in_units(size)}")
     click.echo(printable(f"{packed.path}: {in_units(sum(packed.sizes.values()))}; nothing was uploaded"))

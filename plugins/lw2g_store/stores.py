@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.tabular import Verification
 from lw2g.config.directory import require_run
 from lw2g.disk.contents import read_record
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, as_word
 from lw2g.ground.spelling import expands_paths
-from lw2g.registry.catalogue import load_catalogue
+from lw2g.interfaces.options import options_of_role
+from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g_store import LICENCES
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def submit(
         contact: Where to reach you.
         paper: Address of a paper.
         new_protocol: Whether to add the run's protocol to a store ``out`` that lacks it, for a store of your
-            own.
+            own and data that the benchmark names.
         replaces: The checksum of the stored record that this one corrects.
         plugin: Where a plugin lies that is on no package index.
 
@@ -88,10 +89,10 @@ def submit(
     require_run(Path(run))  # first: what is told of a run that is not there was told in vain
     _require_told(told)
     place = Path(out)
+    catalogue = load_catalogue(made_with=made_with(Path(run)))
     # first: a pack is checked against its store's protocol
-    added = _added_protocol(Path(run), place) if new_protocol else None
+    added = _added_protocol(Path(run), place, catalogue) if new_protocol else None
     try:
-        catalogue = load_catalogue(made_with=made_with(Path(run)))
         return pack(Path(run), catalogue, place, told), added
     except BaseException:
         # a store is left as it was, after a full disk or a Ctrl-C too
@@ -140,14 +141,25 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _added_protocol(run: Path, out: Path) -> Path | None:
-    """Add the run's protocol to a store; return its file, or None where the store has the protocol."""
+def _added_protocol(run: Path, out: Path, catalogue: Catalogue) -> Path | None:
+    """Add the run's protocol to a store; return its file, or None where the store has the protocol.
+
+    Raises:
+        ConfigError: Its id would not name the data, which a user gave to the benchmark.
+    """
     from lw2g_store.layout import add_protocol, protocol_of, require_store
 
     require_store(out)
     record = read_record(run)
     if protocol_of(out, record, required=False) is not None:
         return None
+    benchmark = record["config"]["benchmark"]["name"]
+    entry = catalogue.find("benchmark", benchmark)
+    if entry is not None and options_of_role(entry.component.config, "title"):
+        raise ConfigError(
+            f"--new-protocol: {benchmark!r} does not say which data these are",
+            f"name them: lw2g store protocol {as_word(out)} {as_word(run)} --data NAME, then submit",
+        )
     return add_protocol(out, record, [])
 
 

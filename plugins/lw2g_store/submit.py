@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from lw2g.config.structure import NONE
 from lw2g.disk.contents import prediction_name, read_record, record_hash
 from lw2g.disk.sealed import seal_json, sha256_of
 from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.markers import PROJECT
 from lw2g.results.found_runs import read_run
 from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
@@ -96,7 +100,25 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     with reserved(folder, inputs=(run,)) as place:
         # what the store's own check would refuse is better known before it is sent
         write_folder(place, files, look=partial(_require_held, catalogue))
+    if not submission.plugin:
+        _tell_what_others_lack(components)
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
+
+
+def _tell_what_others_lack(components: Mapping[str, str]) -> None:
+    """Note which distributions of components lie in folders of this machine alone."""
+    for distribution in sorted(set(components.values())):
+        name = distribution.rpartition(" ")[0]
+        try:
+            read = metadata.distribution(name).read_text  # as UTF-8, and nothing where there is no file
+            origin = json.loads(read("direct_url.json") or "{}")
+        except metadata.PackageNotFoundError:  # removed since it was loaded
+            continue
+        if name != PROJECT and str(origin.get("url", "")).startswith("file:"):
+            tell_note(
+                f"{distribution} is installed from a folder of yours, and others cannot get it: publish it, "
+                "or say where it lies with --plugin https://HOST/PATH@COMMIT"
+            )
 
 
 def _require_held(catalogue: Catalogue, pack: Path) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 import lw2g.plugin
+from lw2g.interfaces.command import INSTALLATION
 from lw2g.plugin import NAMES
+from lw2g.registry.command_set import load_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "write_reference.py"
@@ -174,3 +176,16 @@ def test_every_name_is_used_by_an_author() -> None:
     pages = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES)
     unused = [name for name in WHERE if name not in used and not re.search(rf"`{name}\b", pages)]
     assert unused == []
+
+
+def test_the_page_of_python_names_the_commands_without_a_function() -> None:
+    """All of them: those outside the last group by name, and none of that group has one."""
+    text = (ROOT / "docs" / "howto" / "python.md").read_text(encoding="utf-8").replace("\n", " ")
+    said = re.search(r"((?:`\w+`,? )+)and the last group of `lw2g --help` have no function", text)
+    assert said is not None
+    entries = load_commands(third_party=False).entries
+    functions = {*lw2g.__all__, "continue", "predict"}  # the one is a word of Python, the other a method
+    lacking = {name: entry.command.group for name, entry in entries.items() if name not in functions}
+    named = re.findall(r"\w+", said[1])
+    assert set(named) == {name for name, group in lacking.items() if group != INSTALLATION}
+    assert all(name in lacking for name, entry in entries.items() if entry.command.group == INSTALLATION)

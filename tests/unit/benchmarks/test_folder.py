@@ -64,6 +64,15 @@ def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     assert told.replace("\n", "").isprintable()
 
 
+@pytest.mark.parametrize(("count", "where"), [(3, "a, b, c"), (7, "7 folders")])
+def test_images_of_several_domains_are_counted_as_such(tmp_path, capsys, count, where):
+    """A number over all is not told of the first."""
+    for name in "abcdefg"[:count]:
+        make_tree(tmp_path / "root" / name)
+    stream(tmp_path / "root", stream="domains")
+    assert f"training images of {where}: {12 * count} images (" in capsys.readouterr().err
+
+
 def test_a_folder_that_is_opened_again_is_summed_up_once(tree, capsys):
     """As by a dry run that fails and looks for what is missing, or of several kinds of cells."""
     say_once.cache_clear()

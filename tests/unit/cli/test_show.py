@@ -135,8 +135,23 @@ def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     assert ["training_per_image", "82.6", "MFLOP"] in rows
     assert ["inference_per_image", "-"] in rows
     assert ["baseline.epochs", "5", "40", "differs"] in rows
-    assert "baseline hide-prompt, policy min, constraints orthogonal and cpk on glyphs, " in text
+    assert text.startswith("hide-prompt x min on glyphs, backbone micro, retrieval classifier, constraints ")
     assert "protocol like-for-like (changed: benchmark.normalise)" in text
+
+
+def test_show_names_a_method_as_reports_do(tmp_path):
+    """With the options that are not its preset's, but those of benchmark, backbone and run."""
+    simple = {"baseline": {"name": "simple-cil", "head": "lda"}, "policy": {"name": "always"}}
+    simple |= {"constraints": {}, "retrieval": None}
+    hide = {"growth": {"energy": 0.5}}
+    for changed, method in (
+        (simple, "simple-cil[head=lda]"),
+        (hide, "hide-prompt x min, growth[energy=0.5]"),
+    ):
+        config = RECORD["config"] | changed | {"run": {"precision": "bf16-mixed"}}
+        (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"config": config}))
+        for every in ([], ["--all"]):
+            assert invoke("show", tmp_path, *every).stdout.startswith(f"{method} on glyphs, ")
 
 
 def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.manager import Origin
 from lw2g.results.verification import verify as verify_run
 from lw2g_store.layout import init
 from lw2g_store.packs import PAPER, PLUGIN, SEAL, verify
 from lw2g_store.store_checks import check_store
 from lw2g_store.submit import submit
 from store_packs import TOLD, failed, forge, invoke, only
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "store.md"
 
 
 @pytest.mark.parametrize(
@@ -112,6 +117,26 @@ def test_a_first_submission_passes_the_check_of_its_change(
     assert (checked.exit_code, "everything holds (1 run)" in checked.output) == (0, True), checked.output
 
 
+def test_the_commands_of_the_page_make_a_store(
+    honest: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other in an empty folder, with nothing between them, as a reader types them."""
+    monkeypatch.chdir(tmp_path)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "me")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "me@example.org")
+    block = PAGE.read_text(encoding="utf-8").split("\n\n")[2]
+    assert block.count("lw2g") == 4
+    for line in block.splitlines()[:-1]:  # the last one stands for any pack
+        typed = line.partition("  #")[0].strip().replace("runs/mine", str(honest[0]))
+        if typed.startswith("git "):
+            subprocess.run(typed, shell=True, check=True, capture_output=True)
+        else:
+            done = invoke(*shlex.split(typed)[1:])
+            assert done.exit_code == 0, done.output
+    assert "everything holds (1 run)" in done.output
+
+
 def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path
 ) -> None:
@@ -137,6 +162,7 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     assert first.exit_code == 0, first.output
     assert "the store's new protocol: " in first.output
     assert "commit it first, by itself" in first.output
+    assert "--data" not in first.output
     again = invoke(*words, "--who", "you", "--new-protocol")
     assert "new protocol" not in again.stdout
     assert all(verdict.holds for verdict in check_store(store, known))
@@ -152,6 +178,55 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     refused = invoke("submit", edited, *words[2:-1], tmp_path / "other", "--who", "me", "--new-protocol")
     assert refused.exit_code == 2
     assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
+
+
+def test_a_protocol_of_data_without_a_name_is_refused_before_it_is_written(
+    honest: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """Of a folder it would be called like that of everybody's: the command that names the data is told."""
+    init(tmp_path / "store")
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    record = unseal_json(run / "record.json")
+    record["config"]["benchmark"] = {"name": "folder", "root": "here"}
+    (run / "record.json").write_bytes(seal_json(record))
+    words = ("--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1, "--new-protocol")
+    refused = invoke("submit", run, "--out", tmp_path / "store", *words)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"lw2g store protocol {tmp_path / 'store'} {run} --data NAME" in refused.stderr
+    assert [path.name for path in (tmp_path / "store" / "protocols").iterdir()] == [".gitkeep"]
+
+
+def test_a_plugin_from_a_folder_is_told_of(
+    honest: tuple[Path, Path, Path],
+    known: Catalogue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Others cannot get it, unless the submitter says where; of lw2g nothing is said."""
+    theirs = tmp_path / "site" / "theirs_here-1.0.dist-info"
+    theirs.mkdir(parents=True)
+    (theirs / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs-here\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    key = ("baseline", "ranpac")
+    origin = Origin(plugin="theirs", distribution="theirs-here", version="1.0")
+    entries = {**known.entries, key: attrs.evolve(known.entries[key], origin=origin)}
+    catalogue = attrs.evolve(known, entries=entries)
+    elsewhere = "https://example.com/me/theirs@" + 40 * "0"
+    for number, (address, plugin, told) in enumerate(
+        (
+            ("", "", False),
+            ("https://example.com/theirs.git", "", False),
+            ("file:///home/me/theirs", "", True),
+            ("file:///home/me/theirs", elsewhere, False),
+        )
+    ):
+        if address:
+            (theirs / "direct_url.json").write_text(json.dumps({"url": address}))
+        caplog.clear()
+        submit(honest[0], catalogue, tmp_path / str(number), {**TOLD, "plugin": plugin})
+        said = [line for line in caplog.messages if "others cannot get it" in line]
+        assert [line.split(" is ")[0] for line in said] == ["note: theirs-here 1.0"] * told
 
 
 def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(

@@ -203,6 +203,11 @@ def test_labels_say_more_where_they_must(tmp_path, caplog):
         ("[axes]\nseed = 1", "axes.seed: expected a list of values but got 1"),
         ("[axes]\nseed = []", "has no cells"),
         ("[rows]\nseed = 1", r"write two brackets"),
+        ("[base]\nepochs = 3", r"base: no such section 'epochs' \(did you mean 'baseline.epochs' or 'retr"),
+        (
+            "[axes]\nepochs = [1, 2]",
+            r"axes.epochs: no such section 'epochs' \(did you mean 'baseline.epochs'",
+        ),
         ("[[rows]]\nbaselines = 'x'", r"rows 1: no such section 'baselines' \(did you mean 'baseline'\?\)"),
         ("[[rows]]\nconstraints = 3", "rows 1.constraints: expected names of constraints but got 3"),
         ("[axes]\ntasks = [3]", "axes.tasks: tasks is no setting: lw2g run --tasks N"),
