@@ -109,7 +109,7 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
         if over.mean is not None:
             metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
-    for line in in_words(metrics, done, total, grows=grows):
+    for line in in_words(metrics, first, grows=grows):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")

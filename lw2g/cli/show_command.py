@@ -26,6 +26,7 @@ from lw2g.runtime.console import (
     print_metrics,
     printable,
     table,
+    tasks_of_accuracy,
 )
 
 if TYPE_CHECKING:
@@ -82,9 +83,8 @@ def _print_short(results: Recorded) -> None:
     lines = [f"{results.method} on {_stream(record)}, backbone {backbone}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
-    done = len(record["accuracy_matrix"])
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    reached = list(in_words(known, done, record.get("tasks"), grows=results.grows))
+    reached = list(in_words(known, record, grows=results.grows))
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")
@@ -166,9 +166,14 @@ def _print_record(results: Recorded) -> None:
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
             out.print(_matrix(record[key], f"{title} (percent)"))
+    if tasks := tasks_of_accuracy(record):
+        why = "no numbers in a row: the task brought no new class"
+        out.print(f"{why}; FAA is over {tasks}\n", soft_wrap=True)
     drift = record.get("feature_drift")
-    if drift and any(drift):
+    if drift and any(any(column) for column in drift):
         out.print(_matrix(_by_task(drift), "feature drift by task (percent)"))
+    elif drift and any(drift):
+        out.print("no feature of an old task drifted\n")
     for text in _findings(record):
         out.print(text)
     out.print(table("costs", ("part", "value"), _costs(record)))

@@ -27,6 +27,7 @@ from lw2g.pixels.decoding import chunks
 from lw2g.pixels.image_files import Crop, CropReader, examine_images, pixels_of
 from lw2g.pixels.image_vectors import as_vectors, named_vectors
 from lw2g.pixels.pictures import ImageLike, Labelled, as_list, require_transformed
+from lw2g.pixels.small_drawings import tell_photo
 from lw2g.pixels.unusable_images import refusal
 from lw2g.runtime.telling import Telling
 from lw2g.runtime.threads import suited_threads
@@ -247,6 +248,7 @@ class TrainedModel(nn.Module):
         if pixels.ndim != 3 or pixels.shape[0] != 3:
             raise DataError(f"expected a tensor [3, H, W] but got {list(pixels.shape)}", "put channels first")
         if pixels.dtype == torch.uint8:
+            tell_photo((pixels.shape[2], pixels.shape[1]), self.parts.config.backbone.name)
             with self.computing():
                 return self.parts.still(pixels.cpu())
         require_transformed(pixels, self.backbone.image_size, self.backbone.fingerprint.mean)

@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING
 
 from lw2g.config.sources import places_of
 from lw2g.errors import ConfigError, DataError
-from lw2g.interfaces.defaults import PHOTO_BACKBONE
+from lw2g.ground.notes import tell_note_once
+from lw2g.interfaces.defaults import DEFAULT_BACKBONE, PHOTO_BACKBONE
 from lw2g.registry.catalogue import Catalogue
 
 if TYPE_CHECKING:
     from lw2g.config.settings import Resolved
 
-__all__ = ["require_drawings"]
+__all__ = ["require_drawing", "require_drawings", "tell_photo"]
 
 _SIDE = 32
 """Side in pixels of the images that the embedded backbone was trained on."""
 _LOOKED_AT = 20
 """Images of a folder that are looked at."""
+_KNOWN = f"the embedded backbone knows drawings of up to {_SIDE} x {_SIDE} alone"
 
 
 def require_drawings(resolved: Resolved, catalogue: Catalogue, option: str = "--backbone ") -> None:
@@ -48,15 +50,41 @@ def require_drawings(resolved: Resolved, catalogue: Catalogue, option: str = "--
 
     for path in _some_images(folders):
         try:
-            width, height = examine_image(path).size
+            size = examine_image(path).size
         except DataError:  # it is reported where all are read
             continue
-        if max(width, height) > _SIDE:
-            raise ConfigError(
-                f"{str(path)!r} has {width} x {height} pixels, and the embedded backbone knows drawings "
-                f"of up to {_SIDE} x {_SIDE} alone",
-                f"for photos: {option}{PHOTO_BACKBONE} (23 MB); to use it all the same: {option}{chosen}",
-            )
+        require_drawing(repr(str(path)), size, chosen, option)
+
+
+def require_drawing(
+    name: str, size: tuple[int, int], backbone: str = DEFAULT_BACKBONE, option: str = "--backbone "
+) -> None:
+    """Refuse an image that is larger than those which the embedded backbone was trained on.
+
+    Args:
+        name: What the image is called.
+        size: Its width and height.
+        backbone: The name of that backbone.
+        option: As for :func:`require_drawings`.
+
+    Raises:
+        ConfigError: It is.
+    """
+    if max(size) > _SIDE:
+        width, height = size
+        raise ConfigError(
+            f"{name} has {width} x {height} pixels, and {_KNOWN}",
+            f"for photos: {option}{PHOTO_BACKBONE} (23 MB); to use it all the same: {option}{backbone}",
+        )
+
+
+def tell_photo(size: tuple[int, int], backbone: str) -> None:
+    """Tell once where a model on the embedded backbone takes what :func:`require_drawing` refuses."""
+    if backbone == DEFAULT_BACKBONE and max(size) > _SIDE:
+        tell_note_once(
+            f"images have more than {_SIDE} x {_SIDE} pixels, and {_KNOWN}; for photos: "
+            f"lw2g start FOLDER MODEL --backbone {PHOTO_BACKBONE}"
+        )
 
 
 def _some_images(folders: Iterable[Path]) -> Iterator[Path]:

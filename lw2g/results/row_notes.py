@@ -13,6 +13,7 @@ from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.run_draws import draw_of, named_orders, named_seeds
+from lw2g.runtime.console import tasks_of_accuracy
 
 __all__ = [
     "different_constraints",
@@ -21,6 +22,7 @@ __all__ = [
     "heads_taken",
     "idle_draws",
     "over_orders",
+    "over_tasks",
 ]
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
@@ -91,6 +93,13 @@ def over_orders(rows: Rows) -> Iterator[str]:
             means = list(map(statistics.fmean, orders.values()))
             shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
             yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
+
+
+def over_tasks(rows: Rows) -> Iterator[str]:
+    """Yield over how many tasks FAA is where some have brought no new class."""
+    shares = {tasks_of_accuracy(run.record) for _, runs in rows for run in runs} - {""}
+    if shares:
+        yield f"FAA is over {' or '.join(sorted(shares))}: the others brought no new class"
 
 
 def idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:

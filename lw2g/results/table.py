@@ -40,6 +40,7 @@ from lw2g.results.row_notes import (
     heads_taken,
     idle_draws,
     over_orders,
+    over_tasks,
 )
 from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
@@ -355,7 +356,7 @@ def _table(
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
     heads, warnings, settled = (list(heads_taken(labelled)), _warnings(rows), list(settled_notes(labelled)))
-    notes += [*heads, *warnings, *settled, *over_orders(labelled)]
+    notes += [*heads, *warnings, *settled, *over_orders(labelled), *over_tasks(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),

@@ -27,6 +27,7 @@ __all__ = [
     "print_metrics",
     "printable",
     "table",
+    "tasks_of_accuracy",
 ]
 
 _PIPE_WIDTH = 160
@@ -130,19 +131,19 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows: bool) -> Iterator[str]:
+def in_words(metrics: Mapping[str, str], record: Mapping[str, Any], *, grows: bool) -> Iterator[str]:
     """Yield what a run has reached, a line each.
 
     Args:
         metrics: The values of the defined metrics, as text.
-        done: Finished tasks.
-        total: Tasks of the stream; None if nothing says so.
+        record: The run's.
         grows: Whether the method has sets.
     """
+    done = len(record["accuracy_matrix"])
+    is_final = record.get("tasks") in (None, done)  # older records do not note it
     if "faa" in metrics:
-        is_final = total is None or done == total
         what = "final accuracy" if is_final else "accuracy"
-        yield f"{what} {metrics['faa']} % (FAA)"
+        yield f"{what} {metrics['faa']} % (FAA){_tested(record, is_final=is_final)}"
     if "ffm" in metrics:
         gained = "; below 0: later tasks made them better" if metrics["ffm"].startswith("-") else ""
         yield f"forgetting {metrics['ffm']} points (FFM: best less last accuracy, mean of old tasks{gained})"
@@ -154,6 +155,27 @@ def in_words(metrics: Mapping[str, str], done: int, total: int | None, *, grows:
     # where there is one set, there is nothing to find
     if several and {"pra", "chance_pra"} <= metrics.keys():
         yield f"right set found {metrics['pra']} %, by chance {metrics['chance_pra']} % (PRA)"
+
+
+def _tested(record: Mapping[str, Any], *, is_final: bool) -> str:
+    """Return on what an accuracy is, with a space before it; empty where an older record has no classes."""
+    done = len(record["accuracy_matrix"])
+    classes = {name for of_task in record.get("task_classes", [])[:done] for name in of_task}
+    if not classes:
+        return ""
+    hashes = record.get("image_hashes") if is_final else None  # one for each test image of the whole stream
+    images = f"{len(hashes):,} test images" if hashes else "test images"
+    classes_and_tasks = f"{len(classes):,} {'class' if len(classes) == 1 else 'classes'}"
+    if tasks := tasks_of_accuracy(record):
+        classes_and_tasks += f", over {tasks}"
+    return f" on {images} of {classes_and_tasks}"
+
+
+def tasks_of_accuracy(record: Mapping[str, Any]) -> str:
+    """Return how many tasks have an accuracy; empty where all have: others brought no new class."""
+    matrix = record["accuracy_matrix"]
+    tested = sum(row[-1] is not None for row in matrix)
+    return "" if tested == len(matrix) else f"{tested} of {counted(len(matrix), 'task')}"
 
 
 def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:

@@ -26,6 +26,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.starting import require_backbone, start
+from lw2g_photos.step_checks import TEACH_ANOTHER
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -430,7 +431,8 @@ def _named(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def _as_sent(text: str, names: Mapping[str, str]) -> str:
-    """Return a text that tells of files by the names that they were sent under."""
+    """Return a text in the words of the page, which tells of files by the names that they were sent under."""
+    text = text.replace(TEACH_ANOTHER, "drop a folder of another class")
     for path, name in names.items():
         text = text.replace(repr(path), shown(name))
     return text

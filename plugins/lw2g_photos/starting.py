@@ -37,6 +37,7 @@ from lw2g.pixels.crops import Crops
 from lw2g.pixels.feature_files import is_feature_file
 from lw2g.pixels.found_images import find_images
 from lw2g.pixels.image_files import Crop, examine_image
+from lw2g.pixels.small_drawings import require_drawing
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.engine import Engine
 from lw2g.runtime.returned import transforms_of
@@ -57,8 +58,6 @@ _OF_LAYERS = {f"backbone.{name}" for name in FEATURE_OPTIONS}
 """Options that say what features a head is fed: where one is set, only the head is chosen."""
 _SECTIONS = ("backbone.", "baseline.head_features", "head.")
 """What options may be set of a first model."""
-_EMBEDDED_SIDE = 32
-"""Side in pixels of the images that the embedded backbone was trained on."""
 _TOKENS_ON_A_CPU = 1_600
 """Tokens of a forward, above which a CPU takes no less time an image (measured at 17 and 197 an image)."""
 
@@ -108,9 +107,11 @@ def start(
     config = configured(head)
     if backbone is None and catalogue.get("backbone", config.backbone.name).embedded:
         if isinstance(folder, LabelledImages):
-            _require_small(folder.sizes())
+            sizes = folder.sizes()
         else:
-            _require_small(_sizes_of(_first_of_each(folder) if crops is None else crops.crops))
+            sizes = _sizes_of(_first_of_each(folder) if crops is None else crops.crops)
+        for name, size in sizes:
+            require_drawing(name, size)
     opened = _opened(config, catalogue)
     models = [_first_model(opened, catalogue)]
     if choose:
@@ -363,21 +364,3 @@ def _sizes_of(images: Iterable[Path | Crop]) -> Iterator[tuple[str, tuple[int, i
         with suppress(DataError):
             header = image.header if isinstance(image, Crop) else examine_image(image)
             yield repr(str(image)), header.size
-
-
-def _require_small(sizes: Iterable[tuple[str, tuple[int, int]]]) -> None:
-    """Refuse photos where no backbone was named: the embedded one knows small drawings alone.
-
-    Args:
-        sizes: What images are called, and width and height of each.
-
-    Raises:
-        ConfigError: An image is larger than what the embedded backbone was trained on.
-    """
-    for name, (width, height) in sizes:
-        if max(width, height) > _EMBEDDED_SIDE:
-            raise ConfigError(
-                f"{name} has {width} x {height} pixels, and the embedded backbone knows drawings of "
-                f"up to {_EMBEDDED_SIDE} x {_EMBEDDED_SIDE} alone",
-                "for photos: --backbone vit-tiny (23 MB); to use it all the same: --backbone micro",
-            )

@@ -21,6 +21,7 @@ from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
 
 __all__ = [
+    "TEACH_ANOTHER",
     "accuracy_of",
     "is_among",
     "learned_rows",
@@ -31,6 +32,8 @@ __all__ = [
     "warnings_of",
 ]
 
+TEACH_ANOTHER = "lw2g learn teaches it another"
+"""What goes on with one class, in a terminal."""
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
 _SHOWN = 5
@@ -227,7 +230,7 @@ def warnings_of(
     before = set(manifest.class_map.target_names)
     after = before.union(images)
     if len(after) == 1:
-        yield f"the model knows one class, and calls every image {min(after)}: lw2g learn teaches it another"
+        yield f"the model knows one class, and calls every image {min(after)}: {TEACH_ANOTHER}"
     yield from _of_names(images, before)
     forgotten = set(manifest.history.names) - before
     yield from _of_classes(report["classes"], images, forgotten)

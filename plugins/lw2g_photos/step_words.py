@@ -101,7 +101,7 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
             checked), and what the others are taken for, the most frequent first.
 
     >>> lowest_classes([("cat", 80.0, ["dog"]), ("dog", 100.0, []), ("ant", None, [])])
-    'lowest: cat 80 % (dog)'
+    'lowest: cat 80 % (taken for dog)'
     """
     missed = [
         (found, name, taken_for) for name, found, taken_for in rows if found is not None and found < 100
@@ -109,7 +109,7 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
     missed.sort(key=lambda row: row[:2])
     shown = []
     for found, name, taken_for in missed[:_LOWEST]:
-        shown.append(f"{name} {found:.0f} %" + (f" ({taken_for[0]})" if taken_for else ""))
+        shown.append(f"{name} {found:.0f} %" + (f" (taken for {taken_for[0]})" if taken_for else ""))
     return f"lowest: {', '.join(shown)}" if shown else ""
 
 

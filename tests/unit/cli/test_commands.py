@@ -72,6 +72,8 @@ def runner_calls(monkeypatch):
             "config": config | {"run": {"precision": "32-true"}},
             "accuracy_matrix": [[80.0]] * outcome.get("done", 10),
             "tasks": 10,
+            "task_classes": [list(range(10 * task, 10 * task + 10)) for task in range(10)],
+            "image_hashes": ["677fc634"] * 2_000,
             "metrics": metrics | outcome.get("metrics", {}),
         }
 
@@ -280,7 +282,7 @@ def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_pa
     assert (config.policy.name, config.constraints, config.baseline.config.epochs) == ("always", (), 2)
     assert config.run.protocol == "like-for-like"
     assert "run: here (all numbers: lw2g show here)" in result.stdout
-    assert "final accuracy 122.0 % (FAA)" in result.stdout
+    assert "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes" in result.stdout
     (told,) = result.stderr.splitlines()
     assert told.startswith("note: glyphs and micro: embedded defaults to learn and test with, never results")
 
@@ -298,7 +300,7 @@ RECOMMENDED = (
         (
             {"metrics": FOUND},
             [
-                "final accuracy 122.0 % (FAA)",
+                "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes",
                 "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
@@ -309,7 +311,7 @@ RECOMMENDED = (
         (
             {"done": 3, "config": {"backbone": {"name": "timm"}}},
             [
-                "accuracy 122.0 % (FAA)",
+                "accuracy 122.0 % (FAA) on test images of 30 classes",
                 "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
@@ -319,7 +321,7 @@ RECOMMENDED = (
         (
             {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
-                "final accuracy 122.0 % (FAA)",
+                "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes",
                 "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
                 "run: here (all numbers: lw2g show here)",
             ],

@@ -295,3 +295,20 @@ def test_show_says_when_all_errors_are_between_tasks(tmp_path, metrics, told):
         seal_json(RECORD | {"metrics": metrics, "task_classes": [[0], [1]]})
     )
     assert said not in " ".join(invoke("show", tmp_path, "--all").stdout.split())
+
+
+def test_show_says_why_there_are_no_numbers(tmp_path):
+    """Of a task without new classes in the matrix of accuracies, and of drift where nothing moved."""
+    again = {"accuracy_matrix": [[91.5, 83.25], [None, None]], "retrieval_matrix": None}
+    again |= {"task_classes": [[0, 1], [1]], "image_hashes": ["677fc634"] * 1_200, "tasks": 2}
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | again | {"feature_drift": [[], [0.0]]}))
+    shown = invoke("show", tmp_path, "--all").stdout
+    assert "\nno numbers in a row: the task brought no new class; FAA is over 1 of 2 tasks\n" in shown
+    assert "\nno feature of an old task drifted\n" in shown
+    assert "feature drift by task" not in shown
+    few = invoke("show", tmp_path).stdout
+    assert "final accuracy 85.62 % (FAA) on 1,200 test images of 2 classes, over 1 of 2 tasks" in few
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
+    shown = invoke("show", tmp_path, "--all").stdout
+    assert "no numbers in a row" not in shown
+    assert "feature drift by task" in shown

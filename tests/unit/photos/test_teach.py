@@ -433,9 +433,14 @@ def test_without_a_model_the_page_makes_the_first_one(
             )
         assert ask(server, "/learn", upload(("bad", "0.png", b"no image")))[0] == 400
         assert list(tmp_path.iterdir()) == []
+        told = []
         for shade, name in enumerate(("black", "grey")):
             status, state = ask(server, "/learn", pictures(name, shade))
             assert status == 200, state
+            told += state["check"]["warnings"]
+        assert told == [
+            "the model knows one class, and calls every image black: drop a folder of another class"
+        ]
         assert state["folder"] == str(tmp_path / "model-taught" / "2")
         assert [one["name"] for one in state["classes"]] == ["black", "grey"]
         answer = ask(server, "/predict", png(1, 9), query={"name": "a.png", "reject": "0.05"})[1]
@@ -526,8 +531,16 @@ def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: in
             first_pair = page.locator("#confusion tr").first.inner_text()
             assert re.search(r"taken for\s.*\d+ of 6$", first_pair, re.DOTALL)
             assert page.locator("#confusion tr").count() <= 20
+            # a matrix that is cut off fades out there, until its end is in sight
+            state = ask(server, "/state")[1]
+            counts = [[0] * 15 for _ in range(15)]
+            page.evaluate("show", state | {"classes": state["classes"][:15], "confusion": counts})
+            faded = page.locator(".wide.more:has(#confusion)")
+            assert faded.count() == (width == 390)
             if pictures_at := os.environ.get("LW2G_PICTURES"):
                 page.screenshot(path=Path(pictures_at) / f"teach-{width}-{scheme}.png", full_page=True)
+            page.locator(".wide:has(#confusion)").evaluate("(frame) => frame.scrollBy(9999, 0)")
+            faded.wait_for(state="detached")
         server.shutdown()
         thread.join()
     classroom.close()
@@ -559,7 +572,9 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         page.wait_for_selector("#message:has-text('model-taught/1')")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
         state = ask(server, "/state")[1]
-        page.evaluate("show", state | {"check": state["check"] | {"loss": -3.1, "estimated_loss": 0.5}})
+        changed = {"loss": -3.1, "estimated_loss": 0.5, "warnings": ["ant and bee (12 % confused)"]}
+        page.evaluate("show", state | {"check": state["check"] | changed})
+        assert page.locator("#warnings li").text_content() == "ant and bee (12\u00a0% confused)"
         told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
         assert page.inner_text("#loss") == told
         page.click(".forget >> nth=0")
@@ -635,8 +650,10 @@ def test_a_class_is_made_with_the_camera_and_forgotten(
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(server.address)
         page.wait_for_selector("#folder:has-text('no model yet')")
+        assert page.locator("#taken").is_hidden()
         page.set_input_files("#folders", folder(tmp_path, "dark", 0))
         page.wait_for_selector("#message:has-text('model-taught/1')")
+        assert page.locator("#taken").is_visible()
         assert page.locator(".forget").is_disabled()  # the only class
         page.click("#camera")
         page.wait_for_selector("#booth:not([hidden])")

@@ -25,6 +25,7 @@ from PIL import Image
 import lw2g
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.maths.few_rows import rows_in
 from lw2g.model import exported, places
@@ -707,13 +708,13 @@ def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_p
 
 
 def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
-    """Nobody gets the embedded backbone for large images unasked; by name it is taken."""
-    for name in ("cat", "dog"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
+    """Nobody gets the embedded backbone for large images unasked; by name it is taken, with a note."""
+    for name, red in (("photos/cat", 0), ("photos/dog", 250), ("more/cow", 120)):
+        (tmp_path / name).mkdir(parents=True)
         for number in range(5):
             picture = np.random.default_rng(number).integers(0, 256, (40, 60, 3), dtype=np.uint8)
-            picture[..., 0] = 250 * (name == "dog")
-            Image.fromarray(picture).save(tmp_path / "photos" / name / f"{number}.png")
+            picture[..., 0] = red
+            Image.fromarray(picture).save(tmp_path / name / f"{number}.png")
     refused = command("start", tmp_path / "photos", tmp_path / "model")
     assert refused.exit_code == 2
     assert "has 60 x 40 pixels" in refused.stderr
@@ -723,6 +724,10 @@ def test_photos_need_a_backbone_that_knows_them(tmp_path: Path) -> None:
         "start", tmp_path / "photos", tmp_path / "model", "--backbone", "micro", "--device", "cpu"
     )
     assert taken.exit_code == 0, taken.output
+    for word, images in (("learn", "more"), ("predict", "more/cow"), ("predict", "more/cow/0.png")):
+        tell_note_once.cache_clear()
+        told = command(word, tmp_path / "model", tmp_path / images, "--device", "cpu").stderr
+        assert told.count("pixels, and the embedded backbone knows drawings of up to 32 x 32 alone") == 1
 
 
 def test_a_batch_is_smaller_where_an_image_has_many_tokens(glyphs: Path, tmp_path: Path) -> None:

@@ -56,6 +56,17 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
     )
 
 
+def test_a_table_says_over_how_many_tasks_accuracy_is(write_run, installed):
+    """Where tasks have brought no new class, in any of the runs."""
+    matrices = [[[80.0, 80.0], [None, None]], [[80.0, 80.0], [None, 80.0]]]
+    runs = [
+        write_run(80.0, **{"run.seed": seed, "record.accuracy_matrix": matrices[seed]}) for seed in (0, 1)
+    ]
+    (table,) = tables_of(runs, installed)
+    assert table.notes == ("FAA is over 1 of 2 tasks: the others brought no new class",)
+    assert not tables_of(runs[1:], installed)[0].notes
+
+
 def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
     """It stands for the components, which a note tells; rows with one label keep their composed names."""
     options = ({}, {"run.seed": 1}, LW2G, {"baseline.epochs": 9}, {"baseline.epochs": 8})

@@ -74,7 +74,7 @@ def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pyte
 
     monkeypatch.setattr(Attempt, "run", learn)
     told = lw2g(*TOLD).stdout.splitlines()
-    assert told[0] == "final accuracy 82.0 ± 2.8 % (FAA)"
+    assert told[0] == "final accuracy 82.0 ± 2.8 % (FAA) on test images of 7 classes"
     assert told[-2:] == ["runs: many (all numbers: lw2g report many)", "2 cells: 2 finished; in many"]
     settings = [
         cell["settings"]["run.seed"] for cell in json.loads(Path("many/sweep.json").read_text())["cells"]
