@@ -75,8 +75,8 @@ LEGEND = """
   all. `lda` is weak on `pacs-art-sketch` and `waste-second`, where `ranpac adapt=none` has more; on
   `cifar-whole` [other random units](frozen.md#how-good-it-is) have. Rows stand by it; with fewer orders
   neither column compares them with the others. Two or three orders say little of further ones: of
-  {legend/rows/few} such rows that exclude zero some would not by a t interval over orders alone
-  ({legend/rows/other}), and some have none, as all orders end alike ({legend/rows/flat}).
+  {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
+  {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
 - (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for

@@ -47,7 +47,7 @@ USE = "docs/use.md"
 MARKS = {
     README: ("headline",),
     USE: ("choice",),
-    PAGE: ("short", "report", "recommended", "strangers"),
+    PAGE: ("short", "report", "as_runs", "recommended", "strangers"),
     WORTH: ("worth_short", "same_classes", "same_words", "adds", "adds_every", "adds_words"),
     TABLES: (
         "answers",

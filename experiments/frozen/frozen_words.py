@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import frozen_fewer
@@ -40,32 +41,23 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
-        f"- Its probabilities are {own} points off on average (calibration error), those of `lda` "
-        f"{tempered} (uncalibrated {before}); true probabilities would show {min(by_chance):.1f} to "
-        f"{max(by_chance):.1f} on as few images. With its interval `lda` is less off than the frozen answer "
-        f"on {', '.join(nearer) or 'none'}, further off on {', '.join(further) or 'none'}."
+        f"- Calibration error: {own} points, of `lda` {tempered} (uncalibrated {before}); true probabilities "
+        f"would show {min(by_chance):.1f} to {max(by_chance):.1f} on as few images. With its interval that "
+        f"of `lda` is less on {', '.join(nearer) or 'none'}, more on {', '.join(further) or 'none'}."
     )
-    verdicts: dict[str, list[str]] = {}
-    for name, verdict, _ in judged(known, runs):
-        verdicts.setdefault(name.partition(",")[0], []).append(verdict)
-    told = {
-        word: [
-            f"{SAID[key]} ({key})"
-            for key, own in verdicts.items()
-            if any(verdict.startswith(word) for verdict in own)
-        ]
-        for word in ("refuted", "undecided")
+    # of a hypothesis on several heads the last one, `auto`, is the frozen answer
+    verdicts = {name.partition(",")[0]: verdict for name, verdict, _ in judged(known, runs)}
+    claims = {
+        word: ", ".join(f"{SAID[key]} ({key})" for key, own in verdicts.items() if own.startswith(word))
+        for word in ("holds", "refuted", "undecided")
     }
-    undecided = [claim for claim in told["undecided"] if claim not in told["refuted"]]
-    yield (
-        f"- Of {len(verdicts)} hypotheses [written before](frozen_tables.md#verdicts) are refuted: "
-        f"{', '.join(told['refuted']) or 'none'}; undecided: {', '.join(undecided) or 'none'}."
-    )
+    said = [f"{word}: {own or 'none'}" for word, own in claims.items()]
+    yield f"- Hypotheses [written before](frozen_tables.md#verdicts); {'; '.join(said)}."
 
 
 SAID = {
     "i": "no lower than the best single head",
-    "i-far": "above training on every task, far from ImageNet",
+    "i-far": "far from ImageNet above training on every task",
     "ii": "adapters of the first task add less than a point",
     "iii": "training on every task gains on CIFAR alone",
     "iv-sure": "at most half the calibration error of `lda`",
@@ -136,34 +128,39 @@ def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
-def _as_runs(known: Streams, runs: Trained, role: str) -> str:
-    """Return where `--recommended`, which chooses after each task, ended on the streams that have its run.
-
-    Beside it stands `start`, which chooses with all classes there, on the same orders; streams on which both
-    end alike come last.
-    """
-    apart, alike = [], []
-    for name in names_of(role):
-        if own := runs.get((name, "frozen-answer")):
-            cells = {order: known[name].cell(order) for order in own}
-            right = f"{100 * np.mean([run.hits(cells[order]).mean() for order, run in own.items()]):.1f}"
-            start = f"{100 * np.mean([cell.hits('auto').mean() for cell in cells.values()]):.1f}"
-            if right == start:
-                alike.append(f"`{name}`")
-            else:
-                apart.append(f"at {right} on `{name}` (`start` {start})")
-    if alike:
-        apart.append(f"as `start` on {', '.join(alike)}")
-    return ", ".join(apart)
-
-
 APART_BY = 1.0
-"""Points from which a run is said to end elsewhere than `start`."""
+"""Points from which a run on few images is said to end elsewhere than `start`."""
 
 
-def _few_as_runs(runs: Trained) -> str:
-    """Return where a run of the frozen answer on few images ends elsewhere than the head of all at once."""
-    ended = []
+def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield a table of where `--recommended`, which chooses after each task, ends elsewhere than `start`.
+
+    `start` chooses with all classes there, on the same orders. Streams on which both end alike stand below.
+    """
+    ended = chain(*(_ended(known, runs, name) for role in ROLES for name in names_of(role)), _few_ended(runs))
+    alike = []
+    yield "| | run | `start` |"
+    yield "| --- | ---: | ---: |"
+    for name, right, start in ended:
+        if right == start:
+            alike.append(name)
+        else:
+            yield f"| {name} | {right} | {start} |"
+    yield ""
+    yield f"As `start`: {', '.join(alike) or 'none'}."
+
+
+def _ended(known: Streams, runs: Trained, name: str) -> Iterator[tuple[str, str, str]]:
+    """Yield where the runs on a stream and `start` on the same orders end; nothing without a run."""
+    if own := runs.get((name, "frozen-answer")):
+        cells = {order: known[name].cell(order) for order in own}
+        right = 100 * np.mean([run.hits(cells[order]).mean() for order, run in own.items()])
+        start = 100 * np.mean([cell.hits("auto").mean() for cell in cells.values()])
+        yield name, f"{right:.1f}", f"{start:.1f}"
+
+
+def _few_ended(runs: Trained) -> Iterator[tuple[str, str, str]]:
+    """Yield where a run on few images ends far from the head of all at once."""
     for name, cells in frozen_gains.frozen_cells().items():
         for count, word in frozen_gains.NAMES.items():
             stream = f"few-{name}-{word}"
@@ -173,15 +170,14 @@ def _few_as_runs(runs: Trained) -> str:
             right = 100 * float((run.true == run.predicted).mean())
             at_once = cells[str(count)]["accuracy"]["auto"][0]
             if abs(right - at_once) > APART_BY:
-                ended.append(f"at {right:.1f} on `{stream}` (`start` {at_once:.1f})")
-    return ", ".join(ended) or "no other place"
+                yield stream, f"{right:.1f}", f"{at_once:.1f}"
 
 
 def told(stored: Any) -> dict[str, str]:
     """Return what stands for fields of sentences that no single row answers.
 
-    On which streams training ends above and below the frozen answer, what it costs on all of them, where
-    `--recommended` ended, what the streams are, and what the picture of the README shows.
+    On which streams training ends above and below the frozen answer, what it costs on all of them, what
+    the streams are, and what the picture of the README shows.
     """
     known, runs = streams(), trained(stored)
     fields = {
@@ -195,15 +191,14 @@ def told(stored: Any) -> dict[str, str]:
         name for name in names_of("report") if round(less_the_better(known, runs, name).low, 1) > 0
     ]
     fields["{frozen/report/above-floors}"] = _listed(above_floors)
-    fields |= {f"{{frozen/{role}/as-runs}}": _as_runs(known, runs, role) for role in ROLES}
-    fields["{frozen/few/as-runs}"] = _few_as_runs(runs)
-    every_less_first = frozen_fewer.differences(known, runs, "recommended", TRAINED)
-    fields["{fewer/every/less-first}"] = str(every_less_first.get(frozen_fewer.FEW, "-"))
-    fields["{fewer/least/images}"] = str(frozen_gains.FACTS[frozen_fewer.FEW]["train_per_class"])
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
+    orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
+    fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
+    tested = [len(known[name].images(0)) for name in names_of("report")]
+    fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
     fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
     return fields | _of_the_picture(runs)
 
@@ -227,4 +222,5 @@ def _of_the_picture(runs: Trained) -> dict[str, str]:
         "{picture/trained/here}": f"{own[0].told.faa:.1f}",
         "{picture/trained/others}": f"{min(others):.1f} to {max(others):.1f}",
         "{picture/trained/orders}": str(len(own)),
+        "{picture/trained/place}": "best" if own[0].told.faa > max(others) else "first",
     }
