@@ -50,7 +50,7 @@ def row_of(status: Status) -> tuple[str, ...]:
     """Return the line of a cell in the table; "-" stands for what its run does not tell yet."""
     run = status.run
     host = "-"
-    if status.writer is not None:
+    if status.writer is not None and status.writer.host:  # who has not signed yet has none
         host = status.writer.host
     if run is None:
         return (status.cell.label, status.state, "-", "-", "-", "-", host)

@@ -16,6 +16,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
 from lw2g.errors import counted
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import console, number, printable, table
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = []
         chosen = chosen.by_draws()
-        differing = chosen.differing_options()
+        named = _baselines(chosen)
+        differing = []
+        for options, (_, in_name) in zip(chosen.differing_options(), named, strict=True):
+            differing.append({key: value for key, value in options.items() if key not in in_name})
         values = defaultdict(set)
         for options in differing:
             for key, value in options.items():
@@ -66,11 +70,11 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         # of many options those stay that tell class orders apart, which nothing else of a line does, then
         # those that tell most runs apart
         first = sorted(values, key=lambda key: (not key.startswith(_ORDER), -len(values[key])))
-        for entry, options in zip(chosen.rows(), differing, strict=True):
+        for entry, options, (name, _) in zip(chosen.rows(), differing, named, strict=True):
             words = [_in_words(key, options[key]) for key in first if key in options]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
-            rows.append(_row(entry, ", ".join(words), directory))
+            rows.append(_row({**entry, "baseline": name}, ", ".join(words), directory))
         columns, lines, same = _without_equal(rows)
         console().print(table("", columns, lines, left=sum(name in _WORDS for name in columns)))
         click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
@@ -78,6 +82,25 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
+
+
+def _baselines(chosen: Runs) -> list[tuple[str | None, frozenset[str]]]:
+    """Return of each run its baseline as reports name it, and the options that the name tells.
+
+    A run without a record has the bare name; it is None where a damaged one does not tell it.
+    """
+    from lw2g.results.row_names import baseline_of, settings_of
+
+    catalogue = load_catalogue()
+    found: list[tuple[str | None, frozenset[str]]] = []
+    for run in chosen:
+        if not run.record:
+            found.append((run.options.get("baseline.name"), frozenset()))
+            continue
+        settings = settings_of(run, catalogue)
+        told = frozenset(key for key in settings.changed if key.startswith("baseline."))
+        found.append((baseline_of(run, settings), told))
+    return found
 
 
 def _in_words(option: str, value: str) -> str:

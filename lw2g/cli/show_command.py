@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -364,6 +365,8 @@ def _origin(origin: Record | None) -> str:
 
 _COLUMNS = 20
 """The largest number of columns of a printed matrix."""
+_BETWEEN = 2
+"""Letters between two columns."""
 
 
 def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
@@ -371,27 +374,32 @@ def _matrix(matrix: Sequence[Sequence[float | None]], title: str) -> Any:
 
     Args:
         matrix: ``A[i][t]`` of task i after task t; None where task i was not learned yet. A table of drift
-            has no row for the last task. Of a long stream one task in several is shown.
+            has no row for the last task. Of a long stream one task in several is shown, as many as fit.
         title: What stands above it.
     """
     num_tasks = len(matrix[0])
-    step = math.ceil(num_tasks / _COLUMNS)
-    # counted back from the last task, which is always shown
-    shown = [task for task in range(num_tasks) if (num_tasks - 1 - task) % step == 0]
+    least = math.ceil(num_tasks / _COLUMNS)
+    width = console().width
+    for step, decimals in itertools.product(range(least, num_tasks + 1), (2, 1)):
+        # counted back from the last task, which is always shown
+        shown = [task for task in range(num_tasks) if (num_tasks - 1 - task) % step == 0]
+        rows = []
+        for task in shown:
+            if task < len(matrix):
+                values = [matrix[task][after] for after in shown]
+                rows.append((str(task + 1), *(_known(value, decimals) for value in values)))
+        longest = max(len(cell) for cell in ("after", *itertools.chain(*rows)))
+        if (len(shown) + 1) * (longest + _BETWEEN) <= width:
+            break
     columns = ("task", *(f"after {after + 1}" for after in shown))
-    rows = []
-    for task in shown:
-        if task < len(matrix):
-            values = [matrix[task][after] for after in shown]
-            rows.append((str(task + 1), *map(_known, values)))
     if step > 1:
         title += f", one task in {step} (--json: all)"
     return table(title, columns, rows)
 
 
-def _known(value: float | None) -> str:
+def _known(value: float | None, decimals: int) -> str:
     """Return a number, or nothing where there is none: a task that was not learned yet."""
-    return "" if value is None else number(value)
+    return "" if value is None else number(value, decimals)
 
 
 def _print_deviations(deviations: Sequence[Record]) -> None:

@@ -318,5 +318,5 @@ def _plain(status: Status, stale: Sequence[str]) -> dict[str, Any]:
         content["faa"] = run.metric("faa")
         content["images_per_second"] = run.progress.get("images_per_second")
     if status.writer is not None:
-        content["host"] = status.writer.host
+        content["host"] = status.writer.host or None
     return content

@@ -12,7 +12,7 @@ import attrs
 
 from lw2g.config.settings import ExperimentConfig
 from lw2g.config.toml import read_json
-from lw2g.errors import ConfigError, DataError, as_word, no_folder
+from lw2g.errors import ConfigError, DataError, as_word, counted, no_folder
 
 __all__ = [
     "BEGINNING",
@@ -208,6 +208,11 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
+    runs = sum((path / CONFIG).exists() for path in entries)
+    if runs:
+        return DataError(
+            f"{where} holds {counted(runs, 'run')}", f"give one of them: lw2g runs {as_word(directory)}"
+        )
     return DataError(f"no model and no run at {where}", remedy)
 
 

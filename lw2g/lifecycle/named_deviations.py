@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lw2g.config.protocols import differences
 from lw2g.config.resolve import Resolved
 from lw2g.config.structure import unstructure
+from lw2g.config.toml import to_mapping
 from lw2g.interfaces.options import published_differences
 from lw2g.learning.session import Components
 from lw2g.learning.session_parts import RunParts
@@ -50,7 +52,10 @@ def list_deviations(
 
 
 def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
-    """Yield options that differ from their published value, except those that a preset sets."""
+    """Yield options that differ from their published value.
+
+    What lw2g has tuned for data that the authors never ran is no difference, but another value than that is.
+    """
     config = parts.config
     # sections that count in this run alone: others change nothing, whatever they say
     records = [(place_of(kind, choice.name), choice.config) for kind, choice in config.chosen()]
@@ -58,7 +63,9 @@ def _options(resolved: Resolved, parts: RunParts) -> Iterator[Entry]:
         records.append(("routing", config.routing))
     if parts.builds_spaces or parts.growth.collects_evidence:
         records.append(("growth", config.growth))
-    expected = set(resolved.preset_values)  # a preset that is named does what it is named for
+    changed = {path for path, _, _ in differences(resolved.preset_values, to_mapping(config))}
+    expected = resolved.preset_values.keys() - changed
+    expected.update(entry["option"] for entry in resolved.preset_differences)  # listed already
     if not parts.growth.collects_evidence:
         expected.update(_EVIDENCE_ALONE)
     for path, record in records:

@@ -32,6 +32,7 @@ __all__ = [
     "PRECISION",
     "TABLE_OPTIONS",
     "Settings",
+    "baseline_of",
     "components_of",
     "composed_name",
     "has_known_weights",
@@ -270,28 +271,13 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
     """Yield the parts of a name: the components, and the sections with options to show."""
     config = run.config
     installed = components_of(run, catalogue)
-    word = word_of(config)
-    meant = with_short({}, METHODS.get(word, {}))
-    options: dict[str, list[str]] = defaultdict(list)
-    for key, value in shown.items():
-        if key in meant:  # the word says it
-            continue
-        section, _, option = key.rpartition(".")
-        if value is True:
-            options[section].append(option)
-        else:
-            options[section].append(f"{option}={_short(value)}")
+    options = _by_section(config, shown)
 
     def with_options(name: str, section: str) -> str:
         """Return a name with the options of its section, which no later part repeats."""
-        shown_options = options.pop(section, None)
-        if not shown_options:
-            return name
-        return f"{name}[{','.join(shown_options)}]"
+        return _bracketed(name, options.pop(section, []))
 
-    method = with_options(config["baseline"]["name"], "baseline")
-    if word:
-        method += f" (--{word})"
+    method = _baseline(config, options.pop("baseline", []))
     if catalogue.grows(config["baseline"]["name"]):  # else a policy decides nothing
         method += f" x {with_options(config['policy']['name'], 'policy')}"
     yield method
@@ -310,6 +296,37 @@ def _composed(run: ReportedRun, catalogue: Catalogue, shown: Mapping[str, Any]) 
         yield "+".join(constraints) or "no constraints"
     for section in list(options):  # of what has no name in the parts above, such as growth
         yield with_options(section, section)
+
+
+def baseline_of(run: ReportedRun, settings: Settings) -> str:
+    """Return the first part of a name: the baseline, and its options that differ from the preset."""
+    options = _by_section(run.config, settings.changed)
+    return _baseline(run.config, options.get("baseline", []))
+
+
+def _by_section(config: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the options to show as text, those of each section together."""
+    meant = with_short({}, METHODS.get(word_of(config), {}))
+    options: dict[str, list[str]] = defaultdict(list)
+    for key, value in shown.items():
+        if key in meant:  # the word says it
+            continue
+        section, _, option = key.rpartition(".")
+        if value is True:
+            options[section].append(option)
+        else:
+            options[section].append(f"{option}={_short(value)}")
+    return options
+
+
+def _baseline(config: Mapping[str, Any], options: Sequence[str]) -> str:
+    name = _bracketed(config["baseline"]["name"], options)
+    word = word_of(config)
+    return f"{name} (--{word})" if word else name
+
+
+def _bracketed(name: str, options: Sequence[str]) -> str:
+    return f"{name}[{','.join(options)}]" if options else name
 
 
 def _short(value: Any) -> str:

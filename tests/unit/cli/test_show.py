@@ -224,6 +224,7 @@ def test_show_json_is_the_record_itself(tmp_path):
     ("files", "message"),
     [
         ({}, "no run at"),
+        ({"a/config.toml": "", "b/config.toml": ""}, "holds 2 runs; give one of them: lw2g runs "),
         ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
         (
             {"config.toml": "", "checkpoints/task-000.safetensors": ""},
@@ -272,6 +273,35 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     (shared,) = (row for row in rows if "screened" in row)
     assert shared[:2] == ["20", "others"]
     assert sum("space is full" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("width", "tasks", "cell", "title"),
+    [
+        (80, 5, "97.14", ""),
+        (80, 20, "97.1", ", one task in 2 (--json: all)"),
+        (80, 60, "97.1", ", one task in 6 (--json: all)"),
+        (110, 20, "97.14", ", one task in 2 (--json: all)"),
+        (150, 20, "97.1", ""),
+        (170, 20, "97.14", ""),
+    ],
+)
+def test_no_cell_of_a_matrix_is_broken(tmp_path, monkeypatch, width, tasks, cell, title):
+    """Where it does not fit there are fewer decimals, then fewer tasks."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    matrix = [[None] * task + [97.14] * (tasks - task) for task in range(tasks)]
+    matrix[-1][-1] = 100.0  # the last task is always shown
+    changed = {"accuracy_matrix": matrix, "retrieval_matrix": None, "feature_drift": []}
+    changed |= {"decisions": [], "task_to_set": [0] * tasks, "planted_groups": [0] * tasks}
+    (tmp_path / "record.json").write_bytes(seal_json({**RECORD, **changed}))
+    text = invoke("show", tmp_path, "--all").stdout
+    begin = text.index("accuracy by task")
+    heading, *lines = text[begin : text.index("costs")].splitlines()
+    assert heading.strip() == f"accuracy by task (percent){title}"
+    words = {word for line in lines for word in line.split() if not word.startswith("─")}
+    numbers = {str(number) for number in range(1, tasks + 1)}
+    full = f"100.{'0' * (len(cell) - 3)}"
+    assert words - numbers - {full} == {"task", "after", cell}
 
 
 @pytest.mark.parametrize(

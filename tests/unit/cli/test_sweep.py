@@ -21,7 +21,7 @@ import lw2g
 from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
-from lw2g.disk.lock import locked, one_writer
+from lw2g.disk.lock import Writer, locked, one_writer
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle import estimate as estimating
@@ -272,22 +272,22 @@ def test_a_long_table_shows_what_runs(busy, shown):
     assert fitting(statuses, 20) == statuses[begin:end]
 
 
-def _status(label, state, **of_the_run):
+def _status(label, state, writer=None, **of_the_run):
     """Return the status of a cell; with its run as far as the run has come."""
     run = None
     if of_the_run:
         told = {"remaining": None, "progress": {}, "tasks": 5, "faa": None} | of_the_run
         run = SimpleNamespace(**told, metric=lambda name: told[name])
     return SimpleNamespace(
-        cell=Cell(settings={"label": label}, label=label), state=state, run=run, writer=None
+        cell=Cell(settings={"label": label}, label=label), state=state, run=run, writer=writer
     )
 
 
 COURSE = [
     [_status("a", "waiting"), _status("b", "waiting"), _status("c", "waiting")],
     [
-        _status("a", "running", done=0, remaining=3725.2),
-        _status("b", "running", done=0),
+        _status("a", "running", done=0, remaining=3725.2, writer=Writer(host="here")),
+        _status("b", "running", done=0, writer=Writer()),  # has not signed yet
         _status("c", "waiting"),
     ],
     [
@@ -314,7 +314,7 @@ def test_a_running_sweep_says_what_has_ended_and_what_is_left(capsys):
         for statuses in COURSE:
             watch(statuses)
     assert capsys.readouterr().err.splitlines() == [
-        "a: running, task 0/5, about 1:02:05 left",
+        "a: running, task 0/5, about 1:02:05 left, on here",
         "b: running, task 0/5",
         "a: running, task 1/5, FAA 90.00, about 0:01:05 left",
         "b: failed, task 0/5 (3 cells: 1 running, 1 failed, 1 waiting)",

@@ -157,3 +157,15 @@ def test_differences_from_a_preset_come_first_and_once(session_of, quick):
     found = _deviations(resolved, session_of({"baseline.length": 4}, policy="always"), [0])
     assert [entry for entry in found if entry["option"].startswith("baseline.length")] == [preset]
     assert found[0] == preset
+
+
+@pytest.mark.parametrize(("value", "is_listed"), [(2, False), (7, True), (20, False)])
+def test_only_another_value_than_a_tuned_one_is_listed(session_of, quick, value, is_listed):
+    """A value that lw2g has tuned for small data is none of the user's doing; one that the user sets is."""
+    option, published = "baseline.length", 20
+    chosen = {option: value}
+    resolved = attrs.evolve(quick(chosen, policy="always"), preset_values={option: 2})
+    found = _deviations(resolved, session_of(chosen, policy="always"), [0])
+    note = "differs from the published method"
+    entry = {"option": option, "value": value, "published": published, "note": note}
+    assert [entry for entry in found if entry["option"] == option] == ([entry] if is_listed else [])

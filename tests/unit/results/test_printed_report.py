@@ -54,12 +54,17 @@ def test_a_list_of_runs_has_columns_for_what_differs(folder):
 
 
 def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_run, tmp_path):
-    """Options that differ stand beside the baseline; no seed and no path; of one run nothing differs."""
+    """The baseline is named as in reports; options outside its name have a column, the seed has its own."""
     write_run(70.0, **{"baseline.name": "ranpac", "run.seed": 1, "benchmark.root": "/here"})
     write_run(71.0, **{"baseline.name": "ranpac", "baseline.epochs": 7, "benchmark.root": "/elsewhere"})
     both = call("runs", str(tmp_path)).splitlines()
-    assert both[1].split() == ["run", "options", "seed", "state", "task", "FAA"]
-    assert [line.split()[1] for line in both if "run-" in line] == ["epochs=40", "epochs=7"]
+    assert both[1].split() == ["run", "baseline", "seed", "state", "task", "FAA"]
+    names = [line.split()[1] for line in both if "run-" in line]
+    assert names == ["ranpac[epochs=40]", "ranpac[epochs=7]"]
+    write_run(72.0, **{"baseline.name": "ranpac", "benchmark.order": "seeded"})
+    more = call("runs", str(tmp_path)).splitlines()
+    assert more[1].split() == ["run", "baseline", "options", "seed", "state", "task", "FAA"]
+    assert sum("order=seeded" in line for line in more) == 1
     one = call("runs", str(tmp_path), "--where", "seed=1").splitlines()
     assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
 
@@ -280,7 +285,7 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
     write_run(80.0)
     write_run(70.0, **{"baseline.name": "ranpac"})
     listed = {
-        line.split()[1]: line.split()[2]
+        line.split()[1].partition("[")[0]: line.split()[2]
         for line in call("runs", str(tmp_path)).splitlines()
         if "run-" in line
     }
