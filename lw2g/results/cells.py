@@ -16,6 +16,7 @@ __all__ = [
     "Cell",
     "Cells",
     "cell_blocks",
+    "counted_in",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
@@ -297,7 +298,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     if columns:
         terms = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
         remarks.append("; ".join(terms))
-    marks = []
+    marks = counted_in(table) if columns else []
     if any(len(row.runs) > 1 for row in table.rows):
         marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.control for row in table.rows):
@@ -327,6 +328,24 @@ def spread(table: Table) -> str:
     if len(orders) < 2:
         return "the seeds of one class order"
     return "class orders" if len(orders) == len(draws) else "class orders, each the mean of its seeds"
+
+
+def counted_in(table: Table) -> list[str]:
+    """Return what n counts; nothing without a row."""
+    if not table.rows:
+        return []
+    counts = set()
+    for row in table.rows:
+        if len(row.draws) > 1:  # a single run is one of either
+            counts.add(_unit_in_words(row.draws))
+    if len(counts) > 1:
+        return ["n: class orders, or the seeds of one"]
+    (unit,) = counts or {_unit_in_words({draw for row in table.rows for draw in row.draws})}
+    return [f"n: {unit}"]
+
+
+def _unit_in_words(draws: Collection[Draw]) -> str:
+    return "class orders" if len({order for _, order in draws}) > 1 else "seeds of one class order"
 
 
 def over_in_words(pairs: Collection[Draw]) -> str:

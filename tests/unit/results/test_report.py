@@ -601,7 +601,10 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
         gap = first.difference(second, COLUMNS[name])
         assert gap.n == over
     assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
-    assert f"| {number} |" in as_markdown([table], [COLUMNS["ffm"]], first.label)
+    unit = "class orders" if orders > 1 else "seeds of one class order"
+    for others in ("", "--all"):  # every remark, and a few
+        printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
+        assert (f"| {number} |" in printed, f"\n- n: {unit}" in printed) == (True, True)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
