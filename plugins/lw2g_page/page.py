@@ -25,7 +25,6 @@ from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
-from lw2g.results.row_notes import different_seeds
 from lw2g.results.run_draws import Draw, by_draw, drawn_in_words
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
@@ -259,8 +258,7 @@ def _section(
             gallery = gallery_of(best, thumbnails)
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
-    unlike = (*table.unlike, *different_seeds([(row.label, row.runs) for row in table.rows]))
-    remarked = attrs.evolve(table, notes=own_notes, unfinished=(), unlike=unlike)
+    remarked = attrs.evolve(table, notes=own_notes, unfinished=())
     reference = _reference(table, against)
     return _Section(
         benchmark=table.benchmark,

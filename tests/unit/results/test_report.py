@@ -52,6 +52,8 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         f"orders natural and seeded 7 (dual-prompt x always), order natural ({others}; dual-prompt x min)",
         "constraints differ, not the policy alone: "
         f"none (dual-prompt x always; {others}), cpk+orthogonal (dual-prompt x min)",
+        "rows have different seeds, and differences are over equal ones: "
+        f"seeds 0 and 1 (dual-prompt x always), seed 0 ({others}; dual-prompt x min)",
         "dual-prompt x always: not counted: 1 further run of the same seed",
     )
 
