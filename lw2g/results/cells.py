@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
+from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
@@ -314,7 +315,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     for notes in (_unfinished(table), _citations(table), comparing):
         remarks += _by_kind(notes, others)
     if table.alike:
-        remarks.append(f"{len(table.alike)} more, of every row alike ({others})")
+        remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]

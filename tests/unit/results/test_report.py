@@ -670,11 +670,11 @@ def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
         for used in ("bf16-mixed", "32-true")
     ]
     for other, told in (
-        (settled[0], "1 more, of every row alike (here)"),
+        (settled[0], "1 remark on all rows (here)"),
         (settled[1], "run.precision auto: "),
     ):
         (table,) = tables_of([write_run(1.0, **settled[0]), write_run(2.0, **LW2G, **other)], installed)
         remarks = few_remarks_on(table, (), None, "here")
-        printed = next(one for one in remarks if "precision" in one or "alike" in one)
+        printed = next(one for one in remarks if "precision" in one or "all rows" in one)
         assert printed.startswith(told)
         assert any("run.precision auto: " in one for one in table.notes)
