@@ -278,7 +278,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
         remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
-    remarks += _on_differences(table, table.reference(against))
+    remarks += [f"differences: {part}" for part in _on_differences(table, table.reference(against))]
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
@@ -307,7 +307,8 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     marks += _paper_marks(table)
     if marks:
         remarks.append("; ".join(marks))
-    remarks += _on_differences(table, table.reference(against))
+    if on_differences := _on_differences(table, table.reference(against)):
+        remarks.append(f"differences: {'; '.join(on_differences)}")
     if table.unlike:
         remarks.append("; ".join(table.unlike))
     # what is so in every row compares none of them
@@ -355,7 +356,7 @@ def over_in_words(pairs: Collection[Draw]) -> str:
 
 
 def _on_differences(table: Table, reference: Row | None) -> list[str]:
-    """Return in one remark what intervals of differences are, and which rows have none, and why."""
+    """Return what differences and intervals are, a statement each, and which rows have none, and why."""
     if reference is None:
         return []
     parts = []
@@ -376,11 +377,11 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
         each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
         parts.append(f"none without a pair of equal seed and class order: {each}")
     if fewest:
-        parts.append(_intervals(pairs, fewest))
-    return [f"differences: {'; '.join(parts)}"]
+        parts += _intervals(pairs, fewest)
+    return parts
 
 
-def _intervals(pairs: Collection[Draw], fewest: int) -> str:
+def _intervals(pairs: Collection[Draw], fewest: int) -> list[str]:
     """Return what intervals of differences are; ``fewest``: orders or seeds of the row that has fewest."""
     units = "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
     few = ""
@@ -388,11 +389,12 @@ def _intervals(pairs: Collection[Draw], fewest: int) -> str:
         few = " (a single pair tells nothing of other seeds and orders)"
     elif fewest < _FEW_PAIRS:
         few = f" ({fewest} {units} tell little of others)"
-    return (
-        f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three "
-        f"{units} on) corrected for the number of rows (Holm); of others t over {units}, from three that "
-        "differ on"
-    )
+    return [
+        "mean [95 % interval]",
+        f"intervals of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three {units} on) "
+        "corrected for the number of rows (Holm)",
+        f"intervals of other columns: t over {units}, from three that differ on",
+    ]
 
 
 def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
