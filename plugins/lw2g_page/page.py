@@ -87,7 +87,7 @@ class _Section:
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
-        shown: What figures show of each row: one run, or a mean and its spread.
+        shown: What figures with a band, and those without, show of each row: one run or a mean.
         published: Whether there are published values.
         reference: The name of the row that differences refer to; empty without one.
         over: What the intervals of differences of final accuracy are over.
@@ -109,7 +109,7 @@ class _Section:
     answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
-    shown: str
+    shown: Mapping[bool, str]
     published: bool
     reference: str
     over: str
@@ -268,7 +268,7 @@ def _section(
         answer=answer_of(table, reference),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
-        shown=shown_of(table),
+        shown={band: shown_of(table, band=band) for band in (True, False)},
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else reference.label,
         over=over_in_words(_pairs(table, reference)),
