@@ -30,7 +30,7 @@ _RUN = AnyPath(path_type=Path, file_okay=False)
 @option_of(stores.submit, "hardware", metavar="TEXT", cls=Further)
 @option_of(stores.submit, "contact", metavar="TEXT")
 @option_of(stores.submit, "paper", metavar="TEXT")
-@options_of(stores.submit, "new_protocol", cls=Further)
+@options_of(stores.submit, "new_protocol")
 @option_of(stores.submit, "replaces", metavar="SHA256", cls=Further)
 @option_of(stores.submit, "plugin", metavar="URL@COMMIT", cls=Further)
 def submit(run: Path, **options: Any) -> None:
