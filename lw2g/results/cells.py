@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
+from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
@@ -16,6 +17,7 @@ __all__ = [
     "Cell",
     "Cells",
     "cell_blocks",
+    "counted_in",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
@@ -276,7 +278,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
     if table.rows:
         remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
-    remarks += _on_differences(table, table.reference(against))
+    remarks += [f"differences: {part}" for part in _on_differences(table, table.reference(against))]
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
@@ -297,7 +299,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     if columns:
         terms = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
         remarks.append("; ".join(terms))
-    marks = []
+    marks = counted_in(table) if columns else []
     if any(len(row.runs) > 1 for row in table.rows):
         marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.control for row in table.rows):
@@ -305,7 +307,8 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     marks += _paper_marks(table)
     if marks:
         remarks.append("; ".join(marks))
-    remarks += _on_differences(table, table.reference(against))
+    if on_differences := _on_differences(table, table.reference(against)):
+        remarks.append(f"differences: {'; '.join(on_differences)}")
     if table.unlike:
         remarks.append("; ".join(table.unlike))
     # what is so in every row compares none of them
@@ -313,7 +316,7 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     for notes in (_unfinished(table), _citations(table), comparing):
         remarks += _by_kind(notes, others)
     if table.alike:
-        remarks.append(f"{len(table.alike)} more, of every row alike ({others})")
+        remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
     if len(remarks) <= _FEW:
         return remarks
     shown = remarks[: _FEW - 1]
@@ -329,13 +332,31 @@ def spread(table: Table) -> str:
     return "class orders" if len(orders) == len(draws) else "class orders, each the mean of its seeds"
 
 
+def counted_in(table: Table) -> list[str]:
+    """Return what n counts; nothing without a row."""
+    if not table.rows:
+        return []
+    counts = set()
+    for row in table.rows:
+        if len(row.draws) > 1:  # a single run is one of either
+            counts.add(_unit_in_words(row.draws))
+    if len(counts) > 1:
+        return ["n: class orders, or the seeds of one"]
+    (unit,) = counts or {_unit_in_words({draw for row in table.rows for draw in row.draws})}
+    return [f"n: {unit}"]
+
+
+def _unit_in_words(draws: Collection[Draw]) -> str:
+    return "class orders" if len({order for _, order in draws}) > 1 else "seeds of one class order"
+
+
 def over_in_words(pairs: Collection[Draw]) -> str:
     """Return what an interval of final accuracy is over: test images, and draws if there are several."""
     return " and ".join(filter(None, (varied_in_words(pairs), "test images")))
 
 
 def _on_differences(table: Table, reference: Row | None) -> list[str]:
-    """Return in one remark what intervals of differences are, and which rows have none, and why."""
+    """Return what differences and intervals are, a statement each, and which rows have none, and why."""
     if reference is None:
         return []
     parts = []
@@ -356,11 +377,11 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
         each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
         parts.append(f"none without a pair of equal seed and class order: {each}")
     if fewest:
-        parts.append(_intervals(pairs, fewest))
-    return [f"differences: {'; '.join(parts)}"]
+        parts += _intervals(pairs, fewest)
+    return parts
 
 
-def _intervals(pairs: Collection[Draw], fewest: int) -> str:
+def _intervals(pairs: Collection[Draw], fewest: int) -> list[str]:
     """Return what intervals of differences are; ``fewest``: orders or seeds of the row that has fewest."""
     units = "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
     few = ""
@@ -368,11 +389,12 @@ def _intervals(pairs: Collection[Draw], fewest: int) -> str:
         few = " (a single pair tells nothing of other seeds and orders)"
     elif fewest < _FEW_PAIRS:
         few = f" ({fewest} {units} tell little of others)"
-    return (
-        f"mean [95 % interval]; of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three "
-        f"{units} on) corrected for the number of rows (Holm); of others t over {units}, from three that "
-        "differ on"
-    )
+    return [
+        "mean [95 % interval]",
+        f"intervals of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three {units} on) "
+        "corrected for the number of rows (Holm)",
+        f"intervals of other columns: t over {units}, from three that differ on",
+    ]
 
 
 def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:

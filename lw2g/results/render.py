@@ -12,7 +12,15 @@ from typing import Any
 
 import attrs
 
-from lw2g.results.cells import Cell, Cells, cell_blocks, few_remarks_on, remarks_on, shown_columns
+from lw2g.results.cells import (
+    Cell,
+    Cells,
+    cell_blocks,
+    counted_in,
+    few_remarks_on,
+    remarks_on,
+    shown_columns,
+)
 from lw2g.results.columns import Column
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
@@ -50,7 +58,7 @@ def as_markdown(
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
         others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """
-    remarks_of = partial(few_remarks_on, others=others) if others else remarks_on
+    remarks_of = partial(few_remarks_on, others=others) if others else _every_remark_on
     parts = []
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
@@ -63,6 +71,11 @@ def as_markdown(
             parts.append(f"- {_with_literal_names(remark, table)}")
         parts.append("")
     return "\n".join(parts)
+
+
+def _every_remark_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+    """Return all remarks, with what n counts: the page heads that column with another word."""
+    return [*counted_in(table), *remarks_on(table, columns, against)]
 
 
 def _markdown_block(cells: Cells, table: Table) -> str:
@@ -131,7 +144,7 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
         # not strict: a table without rows has no block, one without differences has the first alone
         for block, caption, label in zip(cell_blocks(table, shown, against), captions, labels, strict=False):
             parts.append(_tabular(block, f"{about}: {caption}.", label))
-        for remark in remarks_on(table, shown, against):
+        for remark in _every_remark_on(table, shown, against):
             parts.append(f"% {remark}")
     return "\n".join(parts) + "\n"
 

@@ -37,6 +37,7 @@ from lw2g.results.row_names import TABLE_OPTIONS, Settings, labels_of, method_of
 from lw2g.results.row_notes import (
     different_constraints,
     different_orders,
+    different_seeds,
     heads_taken,
     idle_draws,
     over_orders,
@@ -366,7 +367,12 @@ def _table(
         options=option_columns(firsts, [settings[id(run)] for run in firsts], shared),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
-        unlike=(*mixes, *different_orders(labelled), *different_constraints(labelled, catalogue)),
+        unlike=(
+            *mixes,
+            *different_orders(labelled),
+            *different_constraints(labelled, catalogue),
+            *different_seeds(labelled),
+        ),
         notes=tuple(notes),
         alike=frozenset(_alike(rows, heads, warnings, settled)),
     )

@@ -35,6 +35,7 @@ class Figure:
         key: The meanings of its colours: text, colour, and form of the mark if it is no dot.
         half: Whether it takes half of a wide page.
         legend: Whether a legend of the table's rows stands below.
+        band: Whether a band of deviations is drawn around means.
         finished: Whether it shows finished runs only.
         accuracies: Fields along an axis of accuracies in percent.
         accurate: The panels that have such an axis; empty if all have.
@@ -53,6 +54,7 @@ class Figure:
     key: Sequence[Sequence[str]] = ()
     half: bool = False
     legend: bool = False
+    band: bool = False
     finished: bool = True
     accuracies: Sequence[str] = ()
     accurate: Sequence[str] = ()

@@ -25,7 +25,6 @@ from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
-from lw2g.results.row_notes import different_seeds
 from lw2g.results.run_draws import Draw, by_draw, drawn_in_words
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
@@ -88,7 +87,7 @@ class _Section:
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
-        shown: What figures show of each row: one run, or a mean and its spread.
+        shown: What figures with a band, and those without, show of each row: one run or a mean.
         published: Whether there are published values.
         reference: The name of the row that differences refer to; empty without one.
         over: What the intervals of differences of final accuracy are over.
@@ -110,7 +109,7 @@ class _Section:
     answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
-    shown: str
+    shown: Mapping[bool, str]
     published: bool
     reference: str
     over: str
@@ -259,8 +258,7 @@ def _section(
             gallery = gallery_of(best, thumbnails)
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
-    unlike = (*table.unlike, *different_seeds([(row.label, row.runs) for row in table.rows]))
-    remarked = attrs.evolve(table, notes=own_notes, unfinished=(), unlike=unlike)
+    remarked = attrs.evolve(table, notes=own_notes, unfinished=())
     reference = _reference(table, against)
     return _Section(
         benchmark=table.benchmark,
@@ -270,7 +268,7 @@ def _section(
         answer=answer_of(table, reference),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
-        shown=shown_of(table),
+        shown={band: shown_of(table, band=band) for band in (True, False)},
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else reference.label,
         over=over_in_words(_pairs(table, reference)),

@@ -161,8 +161,8 @@ def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, st
     return [(word, ", ".join(told[word])) for word in order if told[word]]
 
 
-def shown_of(table: Table) -> str:
-    """Return what figures show of each row: its one run, or the mean of its runs and what their spread is."""
+def shown_of(table: Table, *, band: bool) -> str:
+    """Return what a figure shows of each row: its one run or the mean of its runs, and what a ``band`` is."""
     numbers = {len(row.runs): row.number for row in table.rows}
     if not numbers:
         return ""
@@ -171,8 +171,8 @@ def shown_of(table: Table) -> str:
         return f"Shown is one run{each}, no mean ({table.draws})."
     low, high = min(numbers), max(numbers)
     many = _runs_of(numbers[high]) if low == high else f"{low} to {high} runs"
-    band = f"a band is one standard deviation over {spread(table)}"
-    return f"Shown is each row's mean of {many} ({table.draws}); {band}."
+    shown = f"Shown is each row's mean of {many} ({table.draws})."
+    return f"{shown} A band is one standard deviation over {spread(table)}." if band else shown
 
 
 def _size(table: Table, runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:

@@ -13,6 +13,7 @@ from lw2g.cli.signature import Further, LongCommand, documented, help_of, option
 from lw2g.errors import DataError, as_word, counted
 from lw2g.runtime.console import in_units, printable
 from lw2g_store import stores
+from lw2g_store.layout import BADGES
 
 __all__ = ["store", "submit"]
 
@@ -29,7 +30,7 @@ _RUN = AnyPath(path_type=Path, file_okay=False)
 @option_of(stores.submit, "hardware", metavar="TEXT", cls=Further)
 @option_of(stores.submit, "contact", metavar="TEXT")
 @option_of(stores.submit, "paper", metavar="TEXT")
-@options_of(stores.submit, "new_protocol", cls=Further)
+@options_of(stores.submit, "new_protocol")
 @option_of(stores.submit, "replaces", metavar="SHA256", cls=Further)
 @option_of(stores.submit, "plugin", metavar="URL@COMMIT", cls=Further)
 def submit(run: Path, **options: Any) -> None:
@@ -108,8 +109,10 @@ def check(ctx: click.Context, directory: Path, changed: Path | None) -> None:
     if broken:
         click.echo(f"{broken} of {count} do not hold")
         ctx.exit(1)
+    badges = sum(verdict.what.startswith(f"{BADGES}/") for verdict in result.verdicts)
+    counts = counted(count - badges, "run") + (f", {counted(badges, 'file')} of badges" if badges else "")
     none = "no run is there yet: lw2g submit adds one"
-    click.echo(f"everything holds ({counted(count, 'run')})" if count else none)
+    click.echo(f"everything holds ({counts})" if count else none)
 
 
 _ALL = """The exit code is 1 if they differ in more than 0.1 %, or if new images are answered worse by more

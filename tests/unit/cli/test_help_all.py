@@ -64,9 +64,10 @@ def test_further_options_are_in_the_whole_help_alone(words):
     assert shown(helped(*words.split(), "--help-all")) == options | {"--help-all"}
 
 
-def test_what_the_error_without_a_network_names_is_shown_at_first():
-    """Weights in a file."""
-    assert "--weights" in helped("run", "--help")
+@pytest.mark.parametrize(("command", "option"), [("run", "--weights"), ("submit", "--new-protocol")])
+def test_an_option_that_a_message_names_is_shown_at_first(command, option):
+    """Weights in a file, without a network; the first protocol of a store, which `store init` names."""
+    assert option in shown(helped(command, "--help"))
 
 
 def test_a_further_option_is_used_and_told_like_any_other():

@@ -356,20 +356,23 @@ METHODS = {
     ],
 )
 def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, words, reference, told):
-    """The page asks for no other, has no empty column or choice, and says which row has which seeds."""
+    """The page asks for no other and has no empty column or choice; page and text say who has which seeds."""
     for place, (name, drawn) in enumerate(seeds.items()):
         for seed in drawn:
             named = METHODS[name]
             overrides = {"run.seed": seed, **named.get("overrides", {})}
             write_full_run(f"{place}-{seed}", **{**named, "overrides": overrides})
-    assert report(tmp_path, "--html", tmp_path / "out.html", *words).exit_code == 0
+    done = report(tmp_path, "--html", tmp_path / "out.html", *words)
+    assert done.exit_code == 0
     text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
     (asked,) = re.findall(r'<p class="lead">(.*)</p>', text)
     assert asked.partition(" and how far is that from ")[2] == (f"{reference}?" if reference else "")
     assert ("FAA less reference" in text) == bool(reference)
     assert text.count("No pair of equal seed and class order") == (not reference)
-    (remark,) = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)[:1] or [""]
-    assert remark == told
+    on_page = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)
+    printed = report(tmp_path, *words, "--all").output
+    for remarks in (on_page[:1], re.findall(r"- rows have different seeds.*: (.*)", printed)):
+        assert remarks == [told] * bool(told)
     (packed,) = re.findall(r'id="s0-rows">(.*)</script>', text)
     compared = json.loads(gzip.decompress(base64.b64decode(packed)))
     offered = {row[0] for row in compared["numbers"]["differences"]["rows"]}
@@ -403,21 +406,24 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
 
 
 def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
-    """With its seeds and class orders, how many runs a mean is of, and what its band is."""
+    """With its seeds and class orders, how many runs a mean is of, and what a band is where one is drawn."""
     told = []
+    band = {figure.name: figure.band for figure in FIGURES if figure.legend}
+    assert band == {"curves": True, "pareto": False}
     for name, policy, seed in (("a", "min", 0), ("b", "always", 0), ("c", "min", 1), ("d", "always", 1)):
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
-        told.append(shown_of(table))
-    drawn, band = (
+        told.append(shown_of(table, band=band["curves"]))
+        assert told[-1].partition(" A band ")[0] == shown_of(table, band=band["pareto"])
+    drawn, of_band = (
         "(seeds 0 and 1 of one class order)",
-        "a band is one standard deviation over the seeds of one class order.",
+        "A band is one standard deviation over the seeds of one class order.",
     )
     assert told == [
         "Shown is one run, no mean (seed 0, one class order).",
         "Shown is one run of each row, no mean (seed 0, one class order).",
-        f"Shown is each row's mean of 1 to 2 runs {drawn}; {band}",
-        f"Shown is each row's mean of 2 runs {drawn}; {band}",
+        f"Shown is each row's mean of 1 to 2 runs {drawn}. {of_band}",
+        f"Shown is each row's mean of 2 runs {drawn}. {of_band}",
     ]
     # the same rows have an interval over their images, and a p value from three pairs on
     of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])

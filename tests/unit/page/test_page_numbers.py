@@ -78,6 +78,11 @@ def test_curves_have_a_seed_band_and_level_lines(rows):
     assert [found["joint", after] for after in (1, 3)] == [(90.0, 90.0, 90.0, "1", True)] * 2
 
 
+def test_no_drawing_calculates_with_a_number_of_runs():
+    """It is in words where several orders have several seeds, which are above 1 in no filter."""
+    assert [figure.name for figure in FIGURES if "datum.n " in json.dumps(figure.drawing)] == []
+
+
 def test_only_rows_that_nothing_beats_are_best(rows):
     """More FAA for less, in every price; controls take no part."""
     finished = [row for row in rows if row.finished]

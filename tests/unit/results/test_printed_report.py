@@ -194,6 +194,10 @@ def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
         f"- differences: none without a pair of equal seed and class order: dual-prompt {why}; mean [" in told
     )
     assert "means over different class orders do not compare" in told
+    every = call("report", folder, "--against", "always", "--all").splitlines()
+    begun = [line.split()[2:5] for line in every if line.startswith("- differences: ")]
+    assert begun[:2] == [["none", "without", "a"], ["mean", "[95", "%"]]
+    assert begun[2:] == [["intervals", "of", "FAA"], ["intervals", "of", "other"]]
     alone = call("report", str(tmp_path / "run-0"), str(tmp_path / "run-5"), "--against", "always")
     assert "a pair of equal" in alone
     assert "Holm" not in alone

@@ -52,6 +52,8 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         f"orders natural and seeded 7 (dual-prompt x always), order natural ({others}; dual-prompt x min)",
         "constraints differ, not the policy alone: "
         f"none (dual-prompt x always; {others}), cpk+orthogonal (dual-prompt x min)",
+        "rows have different seeds, and differences are over equal ones: "
+        f"seeds 0 and 1 (dual-prompt x always), seed 0 ({others}; dual-prompt x min)",
         "dual-prompt x always: not counted: 1 further run of the same seed",
     )
 
@@ -601,7 +603,10 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
         gap = first.difference(second, COLUMNS[name])
         assert gap.n == over
     assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
-    assert f"| {number} |" in as_markdown([table], [COLUMNS["ffm"]], first.label)
+    unit = "class orders" if orders > 1 else "seeds of one class order"
+    for others in ("", "--all"):  # every remark, and a few
+        printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
+        assert (f"| {number} |" in printed, f"\n- n: {unit}" in printed) == (True, True)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
@@ -665,11 +670,11 @@ def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
         for used in ("bf16-mixed", "32-true")
     ]
     for other, told in (
-        (settled[0], "1 more, of every row alike (here)"),
+        (settled[0], "1 remark on all rows (here)"),
         (settled[1], "run.precision auto: "),
     ):
         (table,) = tables_of([write_run(1.0, **settled[0]), write_run(2.0, **LW2G, **other)], installed)
         remarks = few_remarks_on(table, (), None, "here")
-        printed = next(one for one in remarks if "precision" in one or "alike" in one)
+        printed = next(one for one in remarks if "precision" in one or "all rows" in one)
         assert printed.startswith(told)
         assert any("run.precision auto: " in one for one in table.notes)

@@ -67,6 +67,14 @@ def test_packs_are_reported_with_their_predictions(
     assert f"note: left out: '{tmp_path / 'broken'}': " in result.output
 
 
+def test_a_check_counts_no_badge_as_a_run(store: Path, known: Catalogue) -> None:
+    """Badges lie in files of their own, one for each run that has any."""
+    assert "everything holds (1 run)\n" in invoke("store", "check", store).output
+    for name in ("re-predicted", "re-predicted, fresh"):
+        add_badge(store, opened(only(store), known), Badge(badge=name, holds=True, text="x"))
+    assert "everything holds (1 run, 1 file of badges)\n" in invoke("store", "check", store).output
+
+
 def test_a_report_has_others_rows_of_the_same_protocol(
     honest: tuple[Path, Path, Path], store: Path, known: Catalogue, tmp_path: Path
 ) -> None:
