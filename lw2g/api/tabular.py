@@ -200,6 +200,24 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             keyed.append((first.setdefault(configuration, place), *by_draw(run), place))
         return Runs([self.runs[place] for *_, place in sorted(keyed)])
 
+    def baseline_names(self) -> list[tuple[str | None, frozenset[str]]]:
+        """Return of each run its baseline as reports name it, and the options that the name tells.
+
+        A run without a record has the bare name; it is None where a damaged one does not tell it.
+        """
+        from lw2g.results.row_names import baseline_of, settings_of
+
+        catalogue = load_catalogue()
+        found: list[tuple[str | None, frozenset[str]]] = []
+        for run in self.runs:
+            if not run.record:
+                found.append((run.options.get("baseline.name"), frozenset()))
+                continue
+            settings = settings_of(run, catalogue)
+            told = frozenset(key for key in settings.changed if key.startswith("baseline."))
+            found.append((baseline_of(run, settings), told))
+        return found
+
     def differing_options(self) -> list[dict[str, str]]:
         """Return of each run the options by which it differs from others of the same components, as text.
 

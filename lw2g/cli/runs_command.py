@@ -16,7 +16,6 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
 from lw2g.errors import counted
-from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import console, number, printable, table
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     else:
         rows = []
         chosen = chosen.by_draws()
-        named = _baselines(chosen)
+        named = chosen.baseline_names()
         differing = []
         for options, (_, in_name) in zip(chosen.differing_options(), named, strict=True):
             differing.append({key: value for key, value in options.items() if key not in in_name})
@@ -82,25 +81,6 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
     ctx.exit(1 if problems else 0)
-
-
-def _baselines(chosen: Runs) -> list[tuple[str | None, frozenset[str]]]:
-    """Return of each run its baseline as reports name it, and the options that the name tells.
-
-    A run without a record has the bare name; it is None where a damaged one does not tell it.
-    """
-    from lw2g.results.row_names import baseline_of, settings_of
-
-    catalogue = load_catalogue()
-    found: list[tuple[str | None, frozenset[str]]] = []
-    for run in chosen:
-        if not run.record:
-            found.append((run.options.get("baseline.name"), frozenset()))
-            continue
-        settings = settings_of(run, catalogue)
-        told = frozenset(key for key in settings.changed if key.startswith("baseline."))
-        found.append((baseline_of(run, settings), told))
-    return found
 
 
 def _in_words(option: str, value: str) -> str:
