@@ -73,7 +73,7 @@ OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
     "README.md": r"task,\s+for\s+(\d\.\d) to",
     "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
-    "docs/frozen.md": r"probabilities are (\d\.\d) to",
+    "docs/frozen.md": r"Calibration error: (\d\.\d) to",
     "docs/worth.md": r"less\s+is\s+(\w+)\s+\(near\)",
     "docs/growth.md": r"by\s+a\s+point:\s+(\w+)",
 }
