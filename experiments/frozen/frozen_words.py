@@ -137,7 +137,7 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
 
     `start` chooses with all classes there, on the same orders. Streams on which both end alike stand below.
     """
-    ended = chain(*(_ended(known, runs, name) for role in ROLES for name in names_of(role)), _few_ended(runs))
+    ended = chain(*(_ended(known, runs, name) for name in names_of("report")), _few_ended(runs))
     alike = []
     yield "| | run | `start` |"
     yield "| --- | ---: | ---: |"
