@@ -16,9 +16,11 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, number, printable, table
+from lw2g.runtime.console import console, fits, number, printable, table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from lw2g.results.found_runs import ReportedRun
 
 __all__ = ["runs"]
@@ -75,7 +77,10 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
                 words[_MOST_OPTIONS:] = ["..."]
             rows.append(_row({**entry, "baseline": name}, ", ".join(words), directory))
         columns, lines, same = _without_equal(rows)
-        console().print(table("", columns, lines, left=sum(name in _WORDS for name in columns)))
+        printed = table("", columns, lines, left=sum(name in _WORDS for name in columns))
+        if not fits(printed):
+            printed = _stacked(columns, lines)
+        console().print(printed)
         click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:
@@ -119,6 +124,22 @@ def _without_equal(rows: Sequence[Sequence[str]]) -> tuple[Sequence[str], Sequen
     kept = [at for at in range(len(_COLUMNS)) if at not in left_out]
     told = [f"all: {', '.join(same)}"] if same else []
     return [_COLUMNS[at] for at in kept], [[row[at] for at in kept] for row in rows], told
+
+
+def _stacked(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Return the table of a narrow terminal: a run's settings stand in a line below its name."""
+    rows = []
+    for line in lines:
+        of = dict(zip(columns, line, strict=True))
+        settings = []
+        for name in ("baseline", "policy", "benchmark", "backbone", "options", "seed"):
+            if of.get(name, "-") not in {"-", ""}:
+                word = f"{name} " if name in {"policy", "seed"} else ""
+                settings.append(f"{word}{of[name]}")
+        rows.append((of["state"], of["task"], of["FAA"], of["run"]))
+        if settings:
+            rows.append(("", "", "", ", ".join(settings)))
+    return table("", ("state", "task", "FAA", "run"), rows, left=4)
 
 
 def _row(entry: Mapping[str, Any], options: str, base: Path) -> tuple[str, ...]:

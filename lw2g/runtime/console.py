@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "console",
+    "fits",
     "in_units",
     "in_words",
     "listed",
@@ -108,6 +109,15 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, 
     for row in rows:
         new.add_row(*(Text(printable(cell)) for cell in row))
     return new
+
+
+def fits(printed: Table) -> bool:
+    """Return whether the terminal is wide enough for a table without a broken cell."""
+    from rich.measure import Measurement
+
+    where = console()
+    unbounded = where.options.update(max_width=10_000)
+    return Measurement.get(where, unbounded, printed).maximum <= where.width
 
 
 def method_name(config: Mapping[str, Any], *, grows: bool) -> str:

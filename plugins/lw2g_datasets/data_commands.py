@@ -55,22 +55,20 @@ def list_data(name: str | None, as_json: bool) -> None:
     if name is not None:
         _print_facts(found[0])
         return
-    columns = ("name", "get", "here", "terms", "page", "download", "classes", "train", "test")
-    console().print(table("", columns, [_row(data) for data in found], left=5))
+    columns = ("name", "get", "here", "download", "classes", "train", "test")
+    console().print(table("", columns, [_row(data) for data in found], left=3))
     said = f"{default_root()} is the folder of all data sets ({ROOT_VARIABLE} names another)"
-    click.echo(f"{said}; `lw2g data list NAME` shows details")
+    click.echo(f"{said}; `lw2g data list NAME` shows its terms, its page and what is unconfirmed")
 
 
 def _row(data: DataSet) -> tuple[str, ...]:
-    """Return the line of a data set in the table."""
+    """Return the line of a data set in the table, which 80 columns hold."""
     is_here = bool(data.folder) and data.lies_below(default_root())
     usual_split = next(iter(data.splits.values()))
     return (
         data.name,
         way_to_get(data),
         "yes" if is_here else "-",
-        data.terms,
-        data.page,
         data.size or "?",
         str(data.num_classes),
         *images_of(usual_split),

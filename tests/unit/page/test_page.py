@@ -472,7 +472,7 @@ def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
     page._script.cache_clear()
     result = report(write_full_run("run", policy="min").path, "--html", tmp_path / "out.html")
     assert result.exit_code == 2
-    assert "--html: 'vl_convert' is not installed; pip install lw2g[report]" in result.output
+    assert "--html: 'vl_convert' is not installed; pip install 'lw2g[report]'" in result.output
 
 
 # -- in a browser ----------------------------------------------------------------------------------------

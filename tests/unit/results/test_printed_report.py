@@ -69,6 +69,16 @@ def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_
     assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
 
 
+def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(folder, monkeypatch):
+    """Where the table is wider than the terminal, the settings of a run stand in a line below its name."""
+    monkeypatch.setenv("COLUMNS", "48")
+    lines = [line.strip() for line in call("runs", folder).splitlines()]
+    assert lines[1].split() == ["state", "task", "FAA", "run"]
+    assert lines.count("policy min, seed 0") == lines.count("policy min, seed 1") == 1
+    assert sum("finished " in line and "run-" in line for line in lines) == 4
+    assert max(map(len, lines[:-1])) <= 48
+
+
 def test_folders_without_permission_are_named(write_run, tmp_path, monkeypatch):
     """Whether a folder cannot be listed or what is in it cannot be opened; the others are listed."""
     open_one, closed_one = write_run(80.0), write_run(81.0)
