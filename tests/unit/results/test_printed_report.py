@@ -69,14 +69,21 @@ def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_
     assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
 
 
-def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(folder, monkeypatch):
+def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(write_run, tmp_path, monkeypatch):
     """Where the table is wider than the terminal, the settings of a run stand in a line below its name."""
-    monkeypatch.setenv("COLUMNS", "48")
-    lines = [line.strip() for line in call("runs", folder).splitlines()]
-    assert lines[1].split() == ["state", "task", "FAA", "run"]
-    assert lines.count("policy min, seed 0") == lines.count("policy min, seed 1") == 1
-    assert sum("finished " in line and "run-" in line for line in lines) == 4
-    assert max(map(len, lines[:-1])) <= 48
+    write_run(70.0, **LW2G)
+    write_run(71.0, **{"baseline.epochs": 7, "run.seed": 1})
+    monkeypatch.setenv("COLUMNS", "70")
+    wide = call("runs", str(tmp_path)).splitlines()
+    assert wide[1].split() == ["run", "baseline", "policy", "seed", "state", "task", "FAA"]
+    monkeypatch.setenv("COLUMNS", "64")
+    narrow = [line.strip() for line in call("runs", str(tmp_path)).splitlines()]
+    assert narrow[1].split() == ["state", "task", "FAA", "run"]
+    assert narrow[3].split() == ["finished", "2/2", "70.00", "run-0"]
+    assert narrow[4:7:2] == [
+        "dual-prompt, policy min, seed 0",
+        "dual-prompt[epochs=7], policy always, seed 1",
+    ]
 
 
 def test_folders_without_permission_are_named(write_run, tmp_path, monkeypatch):
