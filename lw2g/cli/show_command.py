@@ -99,7 +99,7 @@ def _print_short(results: Recorded) -> None:
     if alarming:
         lines.append(f"tasks that moved features unusually far: {', '.join(alarming)}")
     if _errs_between_tasks(record):
-        lines.append("all errors are between tasks")
+        lines.append(_BETWEEN_TASKS)
     if by_rank := rank_line(results):
         lines.append(by_rank)
     count = len(record["deviations"])
@@ -126,6 +126,7 @@ def _stream(record: Record) -> str:
     return f"{benchmark['name']}, {tasks} tasks of {stream}"
 
 
+_BETWEEN_TASKS = "all errors are between tasks: no test image is taken for another class of its own task"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -178,7 +179,7 @@ def _print_record(results: Recorded) -> None:
     for text in _findings(record):
         out.print(text)
     out.print(table("costs", ("part", "value"), _costs(record)))
-    _print_deviations(record["deviations"])
+    _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
 
 
 def _findings(record: Record) -> Iterator[Any]:
@@ -209,10 +210,7 @@ def _findings(record: Record) -> Iterator[Any]:
         whose = "uncalibrated probabilities" if noted["temperature"] is None else "probabilities"
         yield f"calibration error of {whose}: {number(noted['ece'], 1)} % (ECE, {noted['bins']} bins)"
     if _errs_between_tasks(record):
-        yield (
-            "all errors are between tasks: no test image is taken for another class of its own task, so the "
-            "features tell the classes apart and scores of different tasks do not compare"
-        )
+        yield _BETWEEN_TASKS
 
 
 def _errs_between_tasks(record: Mapping[str, Any]) -> bool:
@@ -402,7 +400,7 @@ def _known(value: float | None, decimals: int) -> str:
     return "" if value is None else number(value, decimals)
 
 
-def _print_deviations(deviations: Sequence[Record]) -> None:
+def _print_deviations(deviations: Sequence[Record], baseline: str) -> None:
     """Print the options that are not those of the published method, with its values."""
     if not deviations:
         console().print("no setting differs from the published method")
@@ -411,11 +409,8 @@ def _print_deviations(deviations: Sequence[Record]) -> None:
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in deviations
     ]
-    console().print(
-        table(
-            "what differs from the published method", ("option", "value", "published", "note"), rows, left=4
-        )
-    )
+    title = f"what differs from the published {baseline}"  # which --recommended and --trained are not
+    console().print(table(title, ("option", "value", "published", "note"), rows, left=4))
 
 
 def _value(value: Any) -> str:
