@@ -80,6 +80,17 @@ def _on_side(side: int, lines: Sequence[Line]) -> str:
     return _named(line for line in lines if side_of_zero(_less(line).low, _less(line).high) == side)
 
 
+def unsure(lines: Iterable[Line]) -> str:
+    """Return the streams whose interval excludes 0, and which a t interval over orders alone leaves undecided."""
+    sided = [line for line in lines if side_of_zero(_less(line).low, _less(line).high)]
+    by_orders = [(line, line.less_by_orders()) for line in sided]
+    return _named(
+        line
+        for line, apart in by_orders
+        if apart is None or apart.low is None or not side_of_zero(apart.low, apart.high)
+    )
+
+
 ACROSS: Mapping[str, Callable[[Sequence[Line]], str]] = {
     "forwards": _forwards,
     "times": _times,
@@ -90,10 +101,12 @@ ACROSS: Mapping[str, Callable[[Sequence[Line]], str]] = {
     "above": partial(_on_side, 1),
     "below": partial(_on_side, -1),
     "undecided": partial(_on_side, 0),
+    "unsure": unsure,
 }
 """What a field may ask of a method over report streams: the least and the greatest forwards for each training
 image, their mean as a whole number, the least and the greatest difference from the floor, the orders, how
-many streams there are, and on which the interval of the difference is above 0, below it, or holds it."""
+many streams there are, on which the interval of the difference is above 0, below it, or holds it, and where
+orders alone do not exclude it."""
 
 
 def measured() -> dict[str, str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
-from sentences import sentence
+from sentences import sentence, unsure
 from stream_plot import picture
 from stream_tables import (
     ANSWER,
@@ -49,7 +49,7 @@ How many points each method ends above or below the floor, `lda` on frozen featu
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*At the right, forwards for each training image.*
+*Means of one to six orders, without intervals; at the right, forwards for each training image.*
 """
 OF_STREAMS = """\
 ## {size} px: {role} streams
@@ -65,7 +65,9 @@ every task*, its head and its carry were chosen on all of CIFAR-100, so on image
 stream.""",
     "development": "Choices were made on these streams. n: orders, where a row has fewer.",
 }
-SMALL = "These streams are not quite free of choices, either ([how far](#what-choices-have-seen))."
+SMALL = """\
+These streams are not quite free of choices, either ([how far](#what-choices-have-seen)). Three orders say
+little of further ones: by a t interval over orders alone these would not exclude zero: {unsure}."""
 """What is said of report streams at another size, below the table at the first."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
@@ -134,7 +136,8 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
     The first table has all columns; of the others the floor and the differences from it are shown.
     """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
-        caution = CAUTION[role] if size == IN_FULL[0] else SMALL
+        trained = [line for line in lines if line.method != FLOOR]
+        caution = CAUTION[role] if size == IN_FULL[0] else SMALL.format(unsure=unsure(trained))
         yield OF_STREAMS.format(size=size, role=role, caution=caution)
         name = f"{size}-{role}"
         if (size, role) == IN_FULL:

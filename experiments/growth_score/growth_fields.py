@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from score_pages import CELLS, PLAN, TAPS, images_seen
-from score_results import Cross, Run, chosen, crosses, joins, less, runs_of, z_of_second
+from score_results import SAME_CONSTRAINTS, Cross, Run, chosen, crosses, joins, less, runs_of, z_of_second
 from score_verdicts import PACS, READING, judged
 from stream_tables import with_interval
 
@@ -82,10 +82,10 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
             yield (name, stream, "sets"), f"{statistics.fmean(sets):.1f}"
             yield (name, stream, "sets-percent"), f"{100 * sum(sets) / tasks:.0f}"
             yield (name, stream, "images"), f"{seen:.1f}"
-        for than in ("always", "one"):
+        for than, short in (("always", "always"), (SAME_CONSTRAINTS, "constrained"), ("one", "one")):
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
-                yield (name, stream, f"less-{than}"), with_interval(apart)
+                yield (name, stream, f"less-{short}"), with_interval(apart)
 
 
 def seconds(own: Mapping[int, Run]) -> float:

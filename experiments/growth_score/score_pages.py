@@ -21,6 +21,7 @@ sys.path.insert(0, str(HERE))
 
 from score_results import (  # noqa: E402
     OPTIONS,
+    SAME_CONSTRAINTS,
     Cross,
     Run,
     chosen,
@@ -100,7 +101,8 @@ VALUES = {"sema": ("modules", "zero"), "ewc": ("plain", "reversed")}
 """Values of the options of ``OPTIONS``, the published one first."""
 POLICIES = {
     "lda": "`lda` (the floor)",
-    "always": "`always`",
+    "always": "`always`, no constraints",
+    SAME_CONSTRAINTS: "`always`, constrained",
     "one": "`one`",
     "min": "`min`",
     "affinity": "`affinity`, `scale=chance`",
@@ -208,24 +210,31 @@ def _with_deviation(values: Sequence[float]) -> str:
 
 
 def _apart(difference: Difference | None) -> str:
-    return "-" if difference is None else with_interval(difference)
+    if difference is None:
+        return "-"
+    if difference.low == difference.high == 0:
+        return "the same"
+    return with_interval(difference)
 
 
 def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of policies: on each stream sets in per cent, and what is lost or won."""
+    """Yield the rows of the table of policies: on each stream sets in per cent, and what is lost or won.
+
+    All are compared with a set for each task under the same constraints.
+    """
     for row, words in POLICIES.items():
-        if row == "always":
+        if row == SAME_CONSTRAINTS:
             continue
         cells = []
         for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
             own = chosen(runs, stream, row)
-            apart = less(own, chosen(runs, stream, "always"))
+            apart = less(own, chosen(runs, stream, SAME_CONSTRAINTS))
             if apart is None:
                 cells.append("-")
                 continue
             tasks = sum(len(run.record["task_to_set"]) for run in own.values())
             share = f"{100 * sum(run.sets for run in own.values()) / tasks:.0f} %, " if row != "lda" else ""
-            cells.append(f"{share}{with_interval(apart)}")
+            cells.append(f"{share}{_apart(apart)}")
         if set(cells) != {"-"}:
             yield words, *cells
 

@@ -32,6 +32,9 @@ METHODS = {"s-prompt-plus-plus": "prompts", "hide-lora": "LoRA", "mos": "adapter
 """What stands for a method in words: the kind of its sets."""
 OPTIONS = {"sema": "router", "ewc": "fisher"}
 """Baselines of options.toml, and the option whose values it compares."""
+SAME_CONSTRAINTS = "always, constrained"
+"""The row that has a set for each task and trains under the constraints of all other policies, as ``always``
+does not unless told: what stands between it and another policy is decisions alone."""
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +252,8 @@ def _row(record: Mapping[str, Any]) -> str:
     if name in OPTIONS:
         return f"{name}, {config['baseline'][OPTIONS[name]]}"
     policy = str(config["policy"]["name"])
+    if policy == "always" and config["constraints"]:
+        return SAME_CONSTRAINTS
     return "keep, 5 epochs" if policy == "keep" and config["baseline"]["epochs"] == 5 else policy
 
 

@@ -97,6 +97,34 @@ def test_a_verdict_waits_for_all_orders(study):
     assert verdicts.fewer_sets({"most": 80.0}, plan, whole) == ("refuted", "turns-small 83 %")
 
 
+@pytest.mark.parametrize(
+    ("least", "verdict"),
+    [
+        (0.0, "holds"),
+        (15.0, "undecided: met by the mean alone on turns-small"),
+        (25.0, "undecided: missed by the mean on turns-small"),
+        (50.0, "refuted on turns-small"),
+    ],
+)
+def test_a_margin_that_an_interval_has_in_it_is_not_decided(study, least, verdict):
+    """The mean, 20 points here, may miss or meet it: refuted is what misses it with the interval."""
+    ours = run(study, 0, [1] * 40 + [0] * 10, [0])
+    theirs = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always")
+    plan = {"streams": ["turns-small"], "orders": 1}
+    judged = study("score_verdicts").not_below({"than": "always", "least": least}, plan, [ours, theirs])
+    assert judged[0] == verdict
+
+
+def test_a_set_for_each_task_under_the_constraints_of_others_is_a_row_of_its_own(study):
+    """``always`` has none unless told: what differs between the two is not their decisions."""
+    row = study("score_results")._row
+    config = {"baseline": {"name": "dual-prompt", "epochs": 5}, "policy": {"name": "always"}}
+    assert row({"config": config | {"constraints": {}}}) == "always"
+    constrained = config | {"constraints": {"orthogonal": {}, "cpk": {}}}
+    assert row({"config": constrained}) == "always, constrained"
+    assert row({"config": constrained | {"policy": {"name": "min"}}}) == "min"
+
+
 def test_copies_count_as_training(study):
     """Two epochs of `keep` see at most the images of five, and fewer where a set is left as it is."""
     seen = study("score_results").images_seen
