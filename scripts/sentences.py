@@ -81,7 +81,7 @@ def _on_side(side: int, lines: Sequence[Line]) -> str:
 
 
 def unsure(lines: Iterable[Line]) -> str:
-    """Return the streams whose interval excludes 0, and which a t interval over orders alone leaves undecided."""
+    """Return the streams whose interval excludes 0 where a t interval over orders alone has it."""
     sided = [line for line in lines if side_of_zero(_less(line).low, _less(line).high)]
     by_orders = [(line, line.less_by_orders()) for line in sided]
     return _named(

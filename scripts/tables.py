@@ -4,6 +4,7 @@
     python scripts/tables.py --check            # exit code 1 where a page and the packs differ
     python scripts/tables.py --print headline   # one block, as packs and cells have it; or all of a page
     python scripts/tables.py --packs growth-224 # the packs behind a table, each difference with its interval
+    python scripts/tables.py --packs frozen     # cells and packs of what training has over the frozen answer
     python scripts/tables.py --confirm docs/use.md  # after reading what changed in the text of a page
 
 Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
@@ -44,6 +45,8 @@ FACTS = Path(__file__).with_name("tables.toml")
 SENTENCES = f"scripts/{FACTS.name}"
 STORE = ROOT / "experiments" / "store"
 END = "<!-- end of table -->"
+FROZEN = "frozen"
+"""What ``--packs`` calls the tables of the frozen answer and of training on report streams."""
 README, GROWTH, LEADERBOARD = "README.md", "docs/growth.md", "docs/leaderboard.md"
 CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growth_archive.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
@@ -267,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     way.add_argument(
         "--packs",
         metavar="TABLE",
-        choices=[*streams_tables(), "leaderboard"],
+        choices=[*streams_tables(), "leaderboard", FROZEN],
         help="name the packs behind a table, and print each difference with its interval",
     )
     way.add_argument(
@@ -282,6 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         confirmed.confirm(ROOT, given.confirm, MARKED)
         return 0
     stored = stored_runs(STORE, load_catalogue())
+    if given.packs == FROZEN:
+        print("\n".join(of_experiment("frozen", "frozen_page").behind(stored, ROOT)))
+        return 0
     if given.packs:
         runs = runs_of(STORE, stored)
         table = facts().get(given.packs)

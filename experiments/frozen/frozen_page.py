@@ -23,6 +23,7 @@ import frozen_words
 import machines
 from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, units
 from frozen_results import (
+    CELLS,
     PLAN,
     Difference,
     Stream,
@@ -39,7 +40,9 @@ from frozen_words import forwards_of, told
 from interval_plot import Panel, Point, picture
 from sentences import WIDTH
 
-__all__ = ["told", "written"]
+from lw2g_store.stored import Stored
+
+__all__ = ["behind", "told", "written"]
 
 README, PAGE, TABLES, PICTURE = "README.md", "docs/frozen.md", "docs/frozen_tables.md", "docs/frozen.svg"
 WORTH = "docs/worth.md"
@@ -383,3 +386,22 @@ def written(stored: Any, root: Path, before: Mapping[str, str] | None = None) ->
             text = page_with(text, name, lines)
         found[page] = text
     return found
+
+
+def behind(stored: Stored, root: Path) -> Iterator[str]:
+    """Yield the cells and packs behind the table of trained rows on report streams, and each difference."""
+    known, runs = streams(), trained(stored)
+    for name in names_of("report"):
+        if name not in known:
+            continue
+        for order in known[name].cells:
+            file = CELLS / (f"{name}.npz" if order is None else f"{name}.{order}.npz")
+            yield f"{name}, heads that train nothing (frozen answer: `auto`): {file.relative_to(root)}"
+        for method, words in CHOICE.items():
+            by_order = runs.get((name, method), {})
+            for order, run in sorted(by_order.items()):
+                right = 100 * float(run.hits(known[name].cell(order)).mean())
+                path = run.told.path.relative_to(root)
+                yield f"{name}, {words}, order {order}: {right:.2f} % right, {path}"
+            if by_order:
+                yield f"{name}, {words} less the frozen answer: {_gain(known, runs, name, method)}"

@@ -43,8 +43,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
         f"- Calibration error: {own} points, of `lda` {tempered} (uncalibrated {before}); true probabilities "
-        f"would show {min(by_chance):.1f} to {max(by_chance):.1f} on as few images. That of `lda` is lower, with "
-        f"its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
+        f"would show {min(by_chance):.1f} to {max(by_chance):.1f} on as few images. That of `lda` is lower, "
+        f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     yield (
         "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head or product by left-out "
@@ -108,8 +108,8 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     fewer = [name for name, (probability, distance) in refused.items() if distance < probability]
     yield (
         f"- `--reject` looks at the distance from what was learned instead. Where 95 % of known test images "
-        f"pass, it refuses {min(shares)} to {max(shares)} % of images of a quarter of the classes, held back; the "
-        f"probability would refuse more on {len(fewer)} of {len(refused)} streams, by the mean."
+        f"pass, it refuses {min(shares)} to {max(shares)} % of images of a quarter of the classes, held "
+        f"back; the probability would refuse more on {len(fewer)} of {len(refused)} streams, by the mean."
     )
     quarters = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
     own = {name: quarters[name] for name in names_of("report") if name in quarters}

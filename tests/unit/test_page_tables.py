@@ -125,6 +125,21 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
     assert set(lines) < set(every)
 
 
+@pytest.mark.slow(seconds=10)
+def test_cells_and_packs_behind_training_are_named(script, stored, monkeypatch, capsys):
+    """`--packs frozen` names a file for each head and each run, and the differences that stand on the page."""
+    tables = script("tables")
+    monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
+    assert tables.main(["--packs", "frozen"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    apart = [line for line in lines if " less the frozen answer: " in line]
+    named = [re.split(r", |: ", line)[-1] for line in lines if line not in apart]
+    assert all((ROOT / path).exists() for path in named)
+    page = (ROOT / "docs" / "use.md").read_text()
+    assert len(apart) > 20
+    assert all(line.rpartition("answer: ")[2] in page for line in apart)
+
+
 def test_a_page_without_its_marks_is_refused(script):
     """No mark, no end, or the mark twice."""
     tables = script("tables")
