@@ -17,7 +17,6 @@ from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, d
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
-from lw2g.cli.signature import help_of
 from lw2g.errors import as_word, counted
 from lw2g.runtime.console import (
     console,
@@ -41,13 +40,14 @@ _ROUNDING = 1e-9
 """Largest difference of two equal percentages."""
 
 
+_WHAT = "Show what a run has recorded, or what a model knows."
 _HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
 are shown by their ids (#0 is the first); percentages go from 0 to 100."""
 _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
 
 
-@click.command(help=help_of(results_of, _HOW, _OF_A_MODEL))
-@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
+@click.command(help="\n\n".join([_WHAT, _HOW, _OF_A_MODEL]))
+@click.argument("run", metavar="RUN|MODEL", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
 @click.option(
     "--all",

@@ -112,7 +112,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["show"], "error: missing argument 'RUN'; see lw2g show --help"),
+        (["show"], "error: missing argument 'RUN|MODEL'; see lw2g show --help"),
         (
             ["new-plugin", "x"],
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
