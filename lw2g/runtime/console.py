@@ -28,6 +28,7 @@ __all__ = [
     "percent",
     "print_metrics",
     "print_table",
+    "print_wrapped",
     "printable",
     "table",
     "tasks_of_accuracy",
@@ -150,13 +151,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     if kept and _breaks_no_word(printed):
         console().print(printed)
         if same:
-            _print_wrapped(f"the same in all rows that have it: {', '.join(same)}")
+            print_wrapped(f"the same in all rows that have it: {', '.join(same)}")
             click.echo()
         return
     click.echo(printable(f"{title}\n", lines=True))
     for row in rows:
         told = [f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell not in _NOTHING]
-        _print_wrapped("; ".join(told), indent="" if row[0] else "  ")
+        print_wrapped("; ".join(told), indent="" if row[0] else "  ")
     click.echo()
 
 
@@ -185,7 +186,7 @@ def _breaks_no_word(printed: Table) -> bool:
     return True
 
 
-def _print_wrapped(text: str, *, indent: str = "") -> None:
+def print_wrapped(text: str, *, indent: str = "") -> None:
     """Print a text in lines that break between words alone."""
     lines = textwrap.wrap(
         text,

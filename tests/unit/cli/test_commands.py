@@ -464,6 +464,18 @@ def test_plugins_describes_one_component(fake_catalogue):
     assert detailed[0]["options"][0]["default"] == 50
 
 
+@pytest.mark.parametrize("name", ["l2p", "ranpac", "folder", "micro", "growth"])
+def test_what_describes_a_component_fits_the_terminal(monkeypatch, name):
+    """No line is wider than 80 columns, where presets have 500 letters; none is lost."""
+    told = []
+    for columns in (1000, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = invoke("plugins", name).stdout.splitlines()
+        assert max(map(len, lines)) <= columns
+        told.append(" ".join(" ".join(lines).split()).partition(" preset ")[2])
+    assert told[0] == told[1]
+
+
 def test_a_folder_in_place_of_a_configuration_says_how_images_are_named(tmp_path):
     """As with `lw2g start`, somebody types the folder of images; its name may have a space."""
     (tmp_path / "my photos").mkdir()
