@@ -71,7 +71,7 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
         "look alike, and more images of both may tell them apart: c06 and x (6 % confused), c05 and x (5 % "
         "confused), c04 and x (4 % confused), c03 and x (3 % confused), c02 and x (2 % confused) and 2 more, "
         + all_of,
-        "may lose images to the new classes: x 12 %, y 11 %",
+        "may lose images to the new classes: 12 % of x, 11 % of y",
     ]
     found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
     assert lowest_classes([*found, ("d", None, [])]) == "lowest: " + ", ".join(
