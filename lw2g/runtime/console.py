@@ -257,7 +257,7 @@ def _tested(record: Mapping[str, Any], *, is_final: bool) -> str:
     images = f"{len(hashes):,} test images" if hashes else "test images"
     classes_and_tasks = f"{len(classes):,} {'class' if len(classes) == 1 else 'classes'}"
     if tasks := tasks_of_accuracy(record):
-        classes_and_tasks += f", over {tasks}"
+        classes_and_tasks += f", over {tasks}: the others brought no new class"
     return f" on {images} of {classes_and_tasks}"
 
 
