@@ -156,7 +156,10 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         return
     click.echo(printable(f"{title}\n", lines=True))
     for row in rows:
-        told = [f"{name} {cell}" for name, cell in zip(columns, row, strict=True) if cell not in _NOTHING]
+        told = []
+        for name, cell in zip(columns, row, strict=True):
+            if cell not in _NOTHING:
+                told.append(f"{name} {cell}")
         print_wrapped("; ".join(told), indent="" if row[0] else "  ")
     click.echo()
 
