@@ -191,7 +191,7 @@ def manifest_of(model: str | Path) -> Manifest | None:
 
 @expands_paths
 def results_of(run: str | Path) -> Recorded:
-    """Show what the run in the directory ``run`` has recorded.
+    """Return what a run has recorded.
 
     Args:
         run: The directory, or a record alone.

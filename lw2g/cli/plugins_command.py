@@ -25,7 +25,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, printable, table
+from lw2g.runtime.console import console, print_wrapped, printable, table
 
 if TYPE_CHECKING:
     from lw2g.api.plugins import Description
@@ -186,13 +186,13 @@ def _print_problems(disabled: Sequence[str], problems: Sequence[Problem]) -> Non
 
 def _print_detail(one: Description) -> None:
     """Print what a component is, where it is from, and its options."""
-    click.echo(f"{one.kind} {one.name}: {one.summary}")
+    print_wrapped(f"{one.kind} {one.name}: {one.summary}")
     if one.origin is not None:
-        click.echo(f"  from: {one.origin}")
+        print_wrapped(f"from: {one.origin}", indent="  ")
     if one.citation:
-        click.echo(f"  citation: {one.citation}")
+        print_wrapped(f"citation: {one.citation}", indent="  ")
     for line in one.traits:
-        click.echo(f"  {line}")
+        print_wrapped(line, indent="  ")
     if one.options:
         rows = [option.texts() for option in one.options]
         columns = ("option", "type", "default", "range", "published", "help")
@@ -200,4 +200,4 @@ def _print_detail(one: Description) -> None:
     else:
         click.echo("  no options\n")
     for line in one.notes:
-        click.echo(f"  {line}")
+        print_wrapped(line, indent="  ")

@@ -17,7 +17,6 @@ from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, d
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
-from lw2g.cli.signature import help_of
 from lw2g.errors import as_word, counted
 from lw2g.runtime.console import (
     console,
@@ -25,6 +24,7 @@ from lw2g.runtime.console import (
     listed,
     number,
     print_metrics,
+    print_table,
     printable,
     table,
     tasks_of_accuracy,
@@ -40,13 +40,14 @@ _ROUNDING = 1e-9
 """Largest difference of two equal percentages."""
 
 
+_WHAT = "Show what a run has recorded, or what a model knows."
 _HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
 are shown by their ids (#0 is the first); percentages go from 0 to 100."""
 _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
 
 
-@click.command(help=help_of(results_of, _HOW, _OF_A_MODEL))
-@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path))
+@click.command(help="\n\n".join([_WHAT, _HOW, _OF_A_MODEL]))
+@click.argument("run", metavar="RUN|MODEL", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
 @click.option(
     "--all",
@@ -74,7 +75,7 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     _print_record(results)
     if explain:
         terms = _terms(results)
-        console().print(table("definitions", ("number", "meaning"), terms.items(), left=2))
+        print_table("definitions", ("number", "meaning"), terms.items(), left=2)
 
 
 def _print_short(results: Recorded) -> None:
@@ -159,12 +160,12 @@ def _print_record(results: Recorded) -> None:
         rows: list[tuple[str, ...]] = []
         for entry in record["decisions"]:
             rows += decision_rows(entry)
-        out.print(table("decisions", tuple(DECISION_COLUMNS), rows, left=2))
+        print_table("decisions", tuple(DECISION_COLUMNS), rows, left=2)
         if by_rank := rank_line(results):
             out.print(f"{by_rank}\n", markup=False, soft_wrap=True)
     parts = list(part_rows(results))
     if parts:
-        out.print(table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4))
+        print_table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4)
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
             out.print(_matrix(record[key], f"{title} (percent)"))
@@ -178,12 +179,14 @@ def _print_record(results: Recorded) -> None:
         out.print("no feature of an old task drifted\n")
     for text in _findings(record):
         out.print(text)
-    out.print(table("costs", ("part", "value"), _costs(record)))
+    if motions := record.get("findings", {}).get("motions"):
+        print_table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
+    print_table("costs", ("part", "value"), _costs(record))
     _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
 
 
-def _findings(record: Record) -> Iterator[Any]:
-    """Yield what a run has found beside its metrics: lines and a table."""
+def _findings(record: Record) -> Iterator[str]:
+    """Yield what a run has found beside its metrics, a line each."""
     findings = record.get("findings", {})
     if head := head_taken(record):
         yield head
@@ -196,9 +199,6 @@ def _findings(record: Record) -> Iterator[Any]:
         if "carry_forwards" in findings:
             text += "; the head transports its own statistics"
         yield text
-    motions = findings.get("motions")
-    if motions:
-        yield table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
     ahead = record.get("next_domain")
     if ahead:
         text = f"before their tasks are learned, {number(ahead['mean'])} % of new test images are right"
@@ -410,7 +410,7 @@ def _print_deviations(deviations: Sequence[Record], baseline: str) -> None:
         for entry in deviations
     ]
     title = f"what differs from the published {baseline}"  # which --recommended and --trained are not
-    console().print(table(title, ("option", "value", "published", "note"), rows, left=4))
+    print_table(title, ("option", "value", "published", "note"), rows, left=4)
 
 
 def _value(value: Any) -> str:

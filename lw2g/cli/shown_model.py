@@ -9,7 +9,7 @@ import click
 
 from lw2g.api.recorded import head_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, number, printable, table
+from lw2g.runtime.console import number, print_table, printable
 
 if TYPE_CHECKING:
     from lw2g.model.manifest import Manifest, Step
@@ -48,7 +48,7 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         }
         rows = [_row(entry, like) for entry in step.checks.get("classes", ())]
         columns = ("class", "taken for", "looks like", "images", "checked", "found %")
-        console().print(table(f"step {number_of_step}", columns, rows, left=3))
+        print_table(f"step {number_of_step}", columns, rows, left=3)
 
 
 def _in_a_line(step: Step) -> str:

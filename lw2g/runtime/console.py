@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,18 @@ __all__ = [
     "number",
     "percent",
     "print_metrics",
+    "print_table",
+    "print_wrapped",
     "printable",
     "table",
     "tasks_of_accuracy",
 ]
 
 _PIPE_WIDTH = 160
+_UNBOUNDED = 10_000
+"""Columns of a terminal in which everything fits."""
+_NOTHING = {"", "-"}
+"""Cells that say nothing."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -116,8 +123,84 @@ def fits(printed: Table) -> bool:
     from rich.measure import Measurement
 
     where = console()
-    unbounded = where.options.update(max_width=10_000)
+    unbounded = where.options.update(max_width=_UNBOUNDED)
     return Measurement.get(where, unbounded, printed).maximum <= where.width
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> None:
+    """Print a table without a broken word or number; ``left`` as of `table`.
+
+    On a terminal that is too narrow, columns that say nothing or the same throughout are left out, and what
+    is the same is told below; where that is not enough, each row is a line of words.
+    """
+    rows = [tuple(row) for row in rows]
+    whole = table(title, columns, rows, left=left)
+    if _breaks_no_word(whole):
+        console().print(whole)
+        return
+    kept = []
+    same = []
+    for at, name in enumerate(columns):
+        values = {row[at] for row in rows} - _NOTHING
+        if len(values) > 1:
+            kept.append(at)
+        else:
+            same += [f"{name} {value}" for value in values]
+    fewer = [[row[at] for at in kept] for row in rows]
+    printed = table(title, [columns[at] for at in kept], fewer, left=sum(at < left for at in kept))
+    if kept and _breaks_no_word(printed):
+        console().print(printed)
+        if same:
+            print_wrapped(f"the same in all rows that have it: {', '.join(same)}")
+            click.echo()
+        return
+    click.echo(printable(f"{title}\n", lines=True))
+    for row in rows:
+        told = []
+        for name, cell in zip(columns, row, strict=True):
+            if cell not in _NOTHING:
+                told.append(f"{name} {cell}")
+        print_wrapped("; ".join(told), indent="" if row[0] else "  ")
+    click.echo()
+
+
+def _breaks_no_word(printed: Table) -> bool:
+    """Set widths of columns that break between words alone; return whether the terminal has room for such."""
+    from rich.cells import cell_len
+    from rich.measure import Measurement
+
+    widths = []
+    least = []
+    for column in printed.columns:
+        texts = [str(text) for text in (column.header, *column.cells)]
+        widths.append(max(map(cell_len, texts)))
+        least.append(max(cell_len(word) for text in texts for word in text.split() or [""]))
+    where = console()
+    unbounded = where.options.update(max_width=_UNBOUNDED)
+    beside = Measurement.get(where, unbounded, printed).maximum - sum(widths)
+    room = where.width - beside
+    if sum(least) > room:
+        return False
+    while sum(widths) > room:
+        narrower = [at for at, width in enumerate(widths) if width > least[at]]
+        widths[max(narrower, key=widths.__getitem__)] -= 1
+    for column, width in zip(printed.columns, widths, strict=True):
+        column.width = width
+    return True
+
+
+def print_wrapped(text: str, *, indent: str = "") -> None:
+    """Print a text in lines that break between words alone."""
+    lines = textwrap.wrap(
+        text,
+        console().width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        click.echo(printable(line))
 
 
 def method_name(config: Mapping[str, Any], *, grows: bool) -> str:
@@ -177,7 +260,7 @@ def _tested(record: Mapping[str, Any], *, is_final: bool) -> str:
     images = f"{len(hashes):,} test images" if hashes else "test images"
     classes_and_tasks = f"{len(classes):,} {'class' if len(classes) == 1 else 'classes'}"
     if tasks := tasks_of_accuracy(record):
-        classes_and_tasks += f", over {tasks}"
+        classes_and_tasks += f", over {tasks}: the others brought no new class"
     return f" on {images} of {classes_and_tasks}"
 
 
@@ -199,4 +282,4 @@ def print_metrics(record: Mapping[str, Any], terms: Mapping[str, str]) -> None:
             continue
         meaning = terms.get(name, "").partition(":")[0]
         rows.append((name, meaning, number(value)))
-    console().print(table("metrics", ("metric", "meaning", "value"), rows, left=2))
+    print_table("metrics", ("metric", "meaning", "value"), rows, left=2)

@@ -78,8 +78,8 @@ def load_backbone(
     if source == "file" and facts is None and (mean is None or std is None):
         raise ConfigError(
             f"bare architecture {timm_name!r} does not say how inputs are normalised",
-            "state mean and std, as in backbone.mean=[0.5,0.5,0.5], give the name with its tag, or a folder "
-            "whose configuration states them",
+            'state them, as in --set "backbone.mean=[0.5,0.5,0.5]" --set "backbone.std=[0.5,0.5,0.5]", give '
+            "the name with its tag, or a folder whose configuration states them",
         )
     model: nn.Module
     if shape is None:

@@ -169,10 +169,15 @@ def task_sizes(
     fewest = min(2, max(1, num_classes))
     divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]
     alone = " (or 1, which few methods take)" if fewest > 1 else ""
-    remedy = f"choose one of {', '.join(map(str, divisors))}{alone}: --set benchmark.increment=N"
-    given = f"benchmark.increment: {increment}{', the default,' if by_default else ''}"
+    choices = ", ".join(map(str, divisors))
+    one_of = "one of " if len(divisors) > 1 else ""
+    remedy = f"choose {one_of}{choices}{alone}: --set benchmark.increment=N"
+    smaller = "let the last task be smaller: --set benchmark.uneven=true"
+    given = f"benchmark.increment: {increment}{' (the default)' if by_default else ''}"
     if not num_full:
+        if uneven is not None and num_classes > 2:
+            remedy += f", or any below {num_classes}, and {smaller}"
         raise ConfigError(f"{given} is larger than the number of classes, {num_classes}", remedy)
     if uneven is not None:
-        remedy += ", or let the last task be smaller: --set benchmark.uneven=true"
+        remedy += f", or {smaller}"
     raise ConfigError(f"{given} does not split {counted(num_classes, 'class')} evenly", remedy)

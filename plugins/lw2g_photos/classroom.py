@@ -47,6 +47,7 @@ _NEW = "model"
 """What the first model of a session without one is called after."""
 _NO_CLASS = "the model knows no class yet"
 _TEACH_ONE = "teach it one: drop a folder of images"
+_ONE_CLASS = "Unknown images can be told from two classes on: drop a folder of another class."
 _NOTHING: dict[str, Any] = {
     "folder": "no model yet: the first class makes one",
     "classes": [],
@@ -281,7 +282,7 @@ class Classroom:
                 try:
                     answer = model.predict(path, _TOP, reject)[0]
                 except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
-                    why = str(error)
+                    why = f"Unknown images are not told: {error}" if len(model.known) > 1 else _ONE_CLASS
                     answer = model.predict(path, _TOP)[0]
         return answer | {"name": upload.name, "path": upload.name, "why": why}
 

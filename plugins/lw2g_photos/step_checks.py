@@ -294,7 +294,7 @@ def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:
         pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({twin['error']:.0f} % confused)")
     if pairs:
         yield f"look alike, and more images of both may tell them apart: {_first(list(pairs.values()))}"
-    losing = [f"{entry['class']} {entry['loss']:.0f} %" for entry in report["losing"]]
+    losing = [f"{entry['loss']:.0f} % of {entry['class']}" for entry in report["losing"]]
     if losing:
         yield f"may lose images to the new classes: {', '.join(losing)}"
 

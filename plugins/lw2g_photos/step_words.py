@@ -39,7 +39,7 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     if report["accuracy"] is not None:
         where = f"{counted(report['checked'], 'image')} not yet learned from"
         said = accuracy_words(report["accuracy"], report["interval"], where)
-        yield f"accuracy: {said}{_of_few(report)}"
+        yield f"accuracy: {said}{_of_few(report, images)}"
     lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
     if lowest:
         yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
@@ -52,15 +52,22 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
 
 
-def _of_few(report: Mapping[str, Any]) -> str:
-    """Return that the checked images are too few to tell much, and what more of them say; else nothing."""
+def _of_few(report: Mapping[str, Any], images: int) -> str:
+    """Return that the checked images are too few to tell much, and what more of them say; else nothing.
+
+    Args:
+        report: Of the step.
+        images: How many it has learned.
+    """
     low, high = report["interval"]
     if high - low <= _WIDE:
         return ""
     words = ": too few to tell much"
     more, accuracy = report["left_out"], report["left_out_accuracy"]
     if more > report["checked"] and accuracy is not None:
-        words += f"; of {more} that are learned, each left out in turn, {accuracy:.1f} %"
+        # a model may keep fewer images than it has learned
+        which = "learned" if more == images else "kept"
+        words += f"; of {more} that are {which}, each left out in turn, {accuracy:.1f} %"
     return words
 
 

@@ -85,21 +85,22 @@ def test_task_sizes_cover_the_classes(increment, classes):
         told = f"increment: {increment} does not split {classes}.*smaller: benchmark.uneven=true"
         if increment > classes:
             # all classes in one task are no uneven tasks
-            told = (
-                f"increment: {increment} is larger than .* classes, {classes}; choose one of [0-9, ]+[^;]*$"
-            )
+            told = f"increment: {increment} is larger than .* classes, {classes}; choose [0-9, of]+[^;]*$"
         with pytest.raises(ConfigError, match=told) as offered:
             task_sizes(classes, increment)
         with pytest.raises(
-            ConfigError, match=f"increment: {increment}, the default, .*: benchmark.increment=N"
+            ConfigError, match=rf"increment: {increment} \(the default\) .*: benchmark.increment=N"
         ):
             task_sizes(classes, increment, by_default=True)
         # whatever is offered splits the classes, and most methods take it
-        numbers = re.findall(r"\d+", str(offered.value).partition("choose one of ")[2].partition(" (or 1")[0])
+        choices = re.search(r"choose (one of )?(\d+(?:, \d+)*)", str(offered.value))
+        numbers = re.findall(r"\d+", choices[2])
+        assert (choices[1] is None) == (len(numbers) == 1)
         assert numbers
         for number in map(int, numbers):
             assert set(task_sizes(classes, number)) == {number}
             assert number > 1 or classes == 1
+        assert ("benchmark.uneven=true" in str(offered.value)) == (classes > 2)
         with pytest.raises(ConfigError) as refused:
             task_sizes(classes, increment, uneven=None)
         assert "uneven" not in str(refused.value)

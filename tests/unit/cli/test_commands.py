@@ -112,7 +112,7 @@ def test_an_unknown_command_is_answered_with_the_nearest():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["show"], "error: missing argument 'RUN'; see lw2g show --help"),
+        (["show"], "error: missing argument 'RUN|MODEL'; see lw2g show --help"),
         (
             ["new-plugin", "x"],
             "error: missing option '--kind'; choose from: baseline, head, carry, retrieval, policy, "
@@ -462,6 +462,18 @@ def test_plugins_describes_one_component(fake_catalogue):
     assert row[:6] == ["epochs", "int", "50", ">=", "1", "40"]
     detailed = json.loads(invoke("plugins", "hide-prompt", "--json").stdout)
     assert detailed[0]["options"][0]["default"] == 50
+
+
+@pytest.mark.parametrize("name", ["l2p", "ranpac", "folder", "micro", "growth"])
+def test_what_describes_a_component_fits_the_terminal(monkeypatch, name):
+    """No line is wider than 80 columns, where presets have 500 letters; none is lost."""
+    told = []
+    for columns in (1000, 80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = invoke("plugins", name).stdout.splitlines()
+        assert max(map(len, lines)) <= columns
+        told.append(" ".join(" ".join(lines).split()).partition(" preset ")[2])
+    assert told[0] == told[1]
 
 
 def test_a_folder_in_place_of_a_configuration_says_how_images_are_named(tmp_path):

@@ -275,6 +275,30 @@ def test_a_long_stream_fits_on_a_screen(tmp_path):
     assert sum("space is full" in line for line in lines) == 1
 
 
+@pytest.mark.parametrize("width", [40, 60, 80, 110])
+@pytest.mark.parametrize("whole", [False, True], ids=["some columns are empty", "no column is empty"])
+def test_no_table_of_a_run_breaks_a_word_or_number(tmp_path, monkeypatch, whole, width):
+    """A narrow terminal shows the words and numbers of a wide one, whichever tables a run has."""
+    first, second = RECORD["decisions"]
+    candidates = [
+        {**measured_set(at, -0.382 * at, 0.336, null=3.47, own=1.5, n=256 + at).as_mapping(), "rank": 198}
+        for at in range(1, 4)
+    ]
+    if whole:
+        candidates[1]["excluded"] = "its space is full"
+        candidates[2]["measures"] |= {"another": {**candidates[2]["measures"]["hindrance"], "alike": -1}}
+    decided = {**second, "candidates": candidates, "held": True, "weight": 0.12, "lost": 0.032}
+    motion = {"task": 1, "new": 4.5, "old": 0.5, "times": 13.0, "alarming": True, "held": [0], "carried": 1}
+    record = RECORD | {"decisions": [first, decided], "findings": {"motions": [motion]}}
+    (tmp_path / "record.json").write_bytes(seal_json(record))
+    words = []
+    for columns in (1000, width):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = invoke("show", tmp_path, "--all", "--explain").stdout
+        words.append({word.strip(";,") for word in shown.split() if "─" not in word})
+    assert words[1] - words[0] <= {"the", "same", "in", "all", "rows", "that", "have", "it:"}
+
+
 @pytest.mark.parametrize(
     ("width", "tasks", "cell", "title"),
     [
@@ -337,7 +361,7 @@ def test_show_says_why_there_are_no_numbers(tmp_path):
     assert "\nno feature of an old task drifted\n" in shown
     assert "feature drift by task" not in shown
     few = invoke("show", tmp_path).stdout
-    assert "final accuracy 85.62 % (FAA) on 1,200 test images of 2 classes, over 1 of 2 tasks" in few
+    assert "on 1,200 test images of 2 classes, over 1 of 2 tasks: the others brought no new class\n" in few
     (tmp_path / "record.json").write_bytes(seal_json(RECORD))
     shown = invoke("show", tmp_path, "--all").stdout
     assert "no numbers in a row" not in shown

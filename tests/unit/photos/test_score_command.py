@@ -17,7 +17,7 @@ from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g_photos.class_folders import ClassImages
 from lw2g_photos.step_checks import warnings_of
-from lw2g_photos.step_words import lowest_classes
+from lw2g_photos.step_words import lowest_classes, step_lines
 
 
 def write_images(folder: Path, colour: tuple[int, int, int], count: int, seed: int) -> None:
@@ -71,12 +71,23 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
         "look alike, and more images of both may tell them apart: c06 and x (6 % confused), c05 and x (5 % "
         "confused), c04 and x (4 % confused), c03 and x (3 % confused), c02 and x (2 % confused) and 2 more, "
         + all_of,
-        "may lose images to the new classes: x 12 %, y 11 %",
+        "may lose images to the new classes: 12 % of x, 11 % of y",
     ]
     found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
     assert lowest_classes([*found, ("d", None, [])]) == "lowest: " + ", ".join(
         f"c{share} {share} % (taken for x)" for share in (90, 91, 92)
     )
+
+
+@pytest.mark.parametrize(("images", "which"), [(140, "learned"), (72, "kept")])
+def test_a_check_of_few_images_says_which_others_were_asked(images: int, which: str) -> None:
+    """A model may keep more images than the step has learned, and fewer than it has learned before."""
+    found = {"class": "x", "images": images, "new": True, "recall": 100.0, "taken_for": []}
+    report = {"classes": [found], "out": "model", "seconds": 1.0, "ece": None, "loss": None}
+    report |= {"accuracy": 80.0, "checked": 5, "interval": (37.6, 96.4), "estimated_loss": None}
+    lines = step_lines(report | {"left_out": 140, "left_out_accuracy": 82.14}, has_old_classes=True)
+    told = f"too few to tell much; of 140 that are {which}, each left out in turn, 82.1 %"
+    assert any(line.endswith(told) for line in lines)
 
 
 def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> None:

@@ -438,8 +438,12 @@ def test_without_a_model_the_page_makes_the_first_one(
             status, state = ask(server, "/learn", pictures(name, shade))
             assert status == 200, state
             told += state["check"]["warnings"]
+            answer = ask(server, "/predict", png(1, 9), query={"name": "a.png", "reject": "0.2"})[1]
+            told.append(answer["why"])
         assert told == [
-            "the model knows one class, and calls every image black: drop a folder of another class"
+            "the model knows one class, and calls every image black: drop a folder of another class",
+            "Unknown images can be told from two classes on: drop a folder of another class.",
+            "",
         ]
         assert state["folder"] == str(tmp_path / "model-taught" / "2")
         assert [one["name"] for one in state["classes"]] == ["black", "grey"]
@@ -577,11 +581,13 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.locator("#warnings li").text_content() == "ant and bee (12\u00a0% confused)"
         told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
         assert page.inner_text("#loss") == told
+        assert page.inner_text("#last") == "Last check"
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
         assert "model-taught/1 still knows it" in page.inner_text("#message")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
         assert page.get_attribute("#undo", "title") == "Forgetting cannot be undone here"
+        assert page.inner_text("#last") == "Last check, before a class was forgotten"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 import attrs
@@ -450,8 +451,10 @@ def test_load_file_under_a_bare_name(weights_file):
 def test_load_file_needs_statistics(weights_file):
     """A bare name with a file must state the normalisation; a tag brings it."""
     path, _ = weights_file
-    with pytest.raises(ConfigError, match="state mean and std"):
+    with pytest.raises(ConfigError) as refused:
         load_backbone(BARE, weights=path, mean=(0.5, 0.5, 0.5))
+    typed = re.findall(r'--set "backbone\.(mean|std)=\[\d\.\d,\d\.\d,\d\.\d\]"', str(refused.value.remedy))
+    assert typed == ["mean", "std"]
     tags = {"augreg_in21k": False, "augreg_in21k_ft_in1k": True}
     for tag, seen_1k in tags.items():
         fingerprint = load_backbone(f"{BARE}.{tag}", weights=path).fingerprint
