@@ -11,6 +11,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from lw2g.config.directory import RUNS
 from lw2g.config.resolve import resolve
 from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import as_toml_holds, dump_resolved
-from lw2g.errors import ConfigError, counted, nearest, shown
+from lw2g.errors import ConfigError, as_word, counted, nearest, shown
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BENCHMARK
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -31,7 +33,7 @@ from lw2g.sweeps.executors import load_executor, merged_settings, need_of_execut
 from lw2g.sweeps.grid import Cell, cells_of_seeds, read_columns, read_executor, read_grid
 from lw2g.sweeps.needs import Need, missing_needs, needs_of, without_missing_files
 from lw2g.sweeps.rehearse import rehearsed_cells
-from lw2g.sweeps.sweep_directory import Status, SweepDirectory, differences_now
+from lw2g.sweeps.sweep_directory import Status, SweepDirectory, stale_cells
 from lw2g.sweeps.sweep_engine import require_valid, run_sweep
 
 if TYPE_CHECKING:
@@ -106,9 +108,23 @@ def sweep(
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(file), given, executor_options or {})
     shown_by = watch or (StatusLines() if progress else _unwatched)
+    _tell_stale(store, stale_cells(store.statuses(cells), catalogue))
     executor_of = load_executor(chosen, store.path)
     statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
     return SweepResult(store.path, statuses)
+
+
+def _tell_stale(store: SweepDirectory, stale: Mapping[str, Sequence[str]]) -> None:
+    """Note how many finished cells would run otherwise now, why, and how to run them again."""
+    number = sum(map(bool, stale.values()))
+    if not number:
+        return
+    why, *others = dict.fromkeys(chain.from_iterable(stale.values()))
+    more = f"; {len(others)} more" if others else ""
+    tell_note(
+        f"{counted(number, 'finished cell')} would run otherwise now ({why}{more}); `lw2g sweep retry "
+        f"{as_word(store.path)} --stale` runs such cells again and keeps the old runs"
+    )
 
 
 def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[str, Any], str]:
@@ -261,7 +277,7 @@ def plan_of(
 def sweep_status(directory: str | Path) -> SweepResult:
     """Show the status of the cells of a sweep.
 
-    It also names stale cells: those that finished with other option values than their settings give now.
+    It also names stale cells: those that finished with other options or other code of a plugin than now.
 
     Args:
         directory: The sweep's directory.
@@ -272,8 +288,7 @@ def sweep_status(directory: str | Path) -> SweepResult:
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
     statuses = store.statuses(store.cells())
-    stale = {status.cell.name: differences_now(status, catalogue) for status in statuses}
-    return SweepResult(store.path, statuses, stale)
+    return SweepResult(store.path, statuses, stale_cells(statuses, catalogue))
 
 
 @expands_paths
@@ -296,7 +311,7 @@ def retry_sweep(
 
     Args:
         directory: The sweep's directory.
-        stale: Whether to rerun also cells that finished with other option values than now.
+        stale: Whether to rerun also cells that finished with other options or plugin code than now.
         executor: As for :func:`sweep`.
         jobs: As for :func:`sweep`.
         threads: As for :func:`sweep`.
@@ -312,10 +327,14 @@ def retry_sweep(
     store = SweepDirectory(Path(directory))
     catalogue = load_catalogue()
     cells = store.cells()
-    for status in store.statuses(cells):
+    before = store.statuses(cells)
+    differences = stale_cells(before, catalogue)
+    if not stale:
+        _tell_stale(store, differences)
+    for status in before:
         if status.state == "failed":
             store.note_failure(status.cell, reason=None)  # clears the note
-        if status.damaged or (stale and differences_now(status, catalogue)):
+        if status.damaged or (stale and differences[status.cell.name]):
             # moved, not removed: nothing that a run has computed is deleted
             kept = store.named(store.job(status.cell).set_aside())
             say(f"{status.cell.label}: the old run is kept in {kept}")

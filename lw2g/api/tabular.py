@@ -313,8 +313,8 @@ class SweepResult(_InFolder, Tabular):
     Attributes:
         path: The sweep's directory; :func:`lw2g.report` takes it, or the result itself.
         cells: The status of each cell.
-        stale: By a cell's name the options in which its finished run differs from what its settings give
-            now; empty where that was not asked.
+        stale: By a cell's name the options and plugins in which its finished run differs from what its
+            settings give now; empty where that was not asked.
     """
 
     def __init__(

@@ -198,7 +198,7 @@ def status(directory: Path, as_json: bool) -> None:
         if options:
             old.append((status.cell.label, ", ".join(options)))
     if old:
-        console().print(table("finished with other values than now", ("cell", "option"), old, left=2))
+        console().print(table("finished otherwise than now", ("cell", "what differs"), old, left=2))
         note(f"`lw2g sweep retry {directory} --stale` runs these again and keeps the old runs")
     click.echo(counts_of(result.cells))
 

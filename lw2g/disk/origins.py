@@ -41,9 +41,15 @@ class ComponentOrigin:
 
 @attrs.frozen(kw_only=True)
 class Origins:
-    """What lw2g reads here of either file."""
+    """What lw2g reads here of either file.
+
+    Attributes:
+        components: Who offers them.
+        code: What a run has had of each stranger's distribution (:mod:`lw2g.disk.plugin_code`).
+    """
 
     components: list[ComponentOrigin] = attrs.field(factory=list)
+    code: dict[str, list[str]] = attrs.field(factory=dict)
 
 
 def origins_of(catalogue: Catalogue, used: Iterable[tuple[Kind, str]]) -> list[ComponentOrigin]:
@@ -61,20 +67,20 @@ def origins_of(catalogue: Catalogue, used: Iterable[tuple[Kind, str]]) -> list[C
     return origins
 
 
-def noted_origins(directory: Path) -> list[ComponentOrigin]:
+def noted_origins(directory: Path) -> Origins:
     """Return who offered the components of a run or an export; nothing where no intact file tells."""
     for path in (directory / PLUGINS, directory / MANIFEST):
         try:
-            return require_fit(read_sealed(path, Origins), path, Origins).components
+            return require_fit(read_sealed(path, Origins), path, Origins)
         except DataError:
             continue
-    return []
+    return Origins()
 
 
 def made_with(directory: Path) -> dict[tuple[Kind, str], Origin]:
     """Return the same by kind and name, as :func:`~lw2g.registry.catalogue.load_catalogue` takes it."""
     origins: dict[tuple[Kind, str], Origin] = {}
-    for noted in noted_origins(directory):
+    for noted in noted_origins(directory).components:
         origin = Origin(plugin=noted.plugin, distribution=noted.distribution, version=noted.version)
         origins[cast("Kind", noted.kind), noted.name] = origin
     return origins

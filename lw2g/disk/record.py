@@ -42,6 +42,7 @@ from lw2g.disk.contents import (
     read_sealed,
 )
 from lw2g.disk.origins import ComponentOrigin
+from lw2g.disk.plugin_code import changed_code, code_with
 from lw2g.disk.predictions import Predictions
 from lw2g.disk.sealed import LEFTOVER, seal_json, sha256_of, write_atomically
 from lw2g.errors import DataError, as_word
@@ -143,8 +144,17 @@ class RunDirectory:
         return self.write(CONFIG, text.encode())
 
     def write_origins(self, origins: Sequence[ComponentOrigin]) -> None:
-        """Write who offers the components of the run."""
-        self.write(PLUGINS, seal_json({"components": [attrs.asdict(origin) for origin in origins]}))
+        """Write who offers the components of the run, and which code of strangers it has had until now."""
+        components = [attrs.asdict(origin) for origin in origins]
+        code = code_with(self.path, origins)
+        self.write(PLUGINS, seal_json({"components": components, "code": code}))
+
+    def note_code(self, origins: Sequence[ComponentOrigin]) -> list[str]:
+        """Note the code that a run goes on with; return a line for each distribution that was another one."""
+        changes = changed_code(self.path)
+        if changes:
+            self.write_origins(origins)
+        return [f"{change}; the tasks of this run are learned by both" for change in changes]
 
     def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:
         """Write the ids of the test samples of a source and return the file's checksum by its name.

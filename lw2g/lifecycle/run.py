@@ -148,6 +148,8 @@ class Run(Observer):
             if workers is not None:
                 workers.start()  # before checkpoints are saved by a thread: no process is forked then
             self.reporter.send(self._started())
+            if self._resumed and self._done < self._goal:
+                self._complaints += self._files.note_code(self._session.components.origins)
             for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
             device = self._session.parts.engine.device

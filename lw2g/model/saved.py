@@ -126,7 +126,7 @@ def saved_of(run: StoredRun) -> Saved:
     written = read_toml(config)
     content = {
         **sections(written),
-        "components": [attrs.asdict(origin) for origin in noted_origins(run.files.path)],
+        "components": [attrs.asdict(origin) for origin in noted_origins(run.files.path).components],
         **checkpoint.progress["model"],
         "tasks": checkpoint.ledger["tasks"],
         "task_to_set": checkpoint.ledger["task_to_set"],

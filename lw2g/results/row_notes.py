@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from lw2g.config.roles import role_of_key
+from lw2g.disk.plugin_code import code_among
 from lw2g.errors import counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
@@ -16,6 +17,7 @@ from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 from lw2g.runtime.console import tasks_of_accuracy
 
 __all__ = [
+    "different_code",
     "different_constraints",
     "different_orders",
     "different_seeds",
@@ -62,6 +64,14 @@ def different_constraints(rows: Rows, catalogue: Catalogue) -> Iterator[str]:
     for of_method in labels.values():
         if len(of_method) > 1:
             yield f"constraints differ, not the policy alone: {_by_what(of_method)}"
+
+
+def different_code(rows: Rows) -> Iterator[str]:
+    """Yield which rows are of runs that have had different versions, or different code, of a plugin."""
+    for label, runs in rows:
+        for name, counts in code_among(run.path for run in runs).items():
+            each = ", ".join(f"{code} in {counted(number, 'run')}" for code, number in counts.items())
+            yield f"runs of one row have different code of a plugin: {label}: {name} {each}"
 
 
 def _by_what(labels: Mapping[str, Sequence[str]]) -> str:

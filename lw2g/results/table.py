@@ -35,6 +35,7 @@ from lw2g.results.paper import Printed, differences_of, of_published, printed_fo
 from lw2g.results.right_answers import RightAnswers, right_answers_of
 from lw2g.results.row_names import TABLE_OPTIONS, Settings, labels_of, method_of, settings_of
 from lw2g.results.row_notes import (
+    different_code,
     different_constraints,
     different_orders,
     different_seeds,
@@ -369,6 +370,7 @@ def _table(
         unfinished=tuple(others),
         unlike=(
             *mixes,
+            *different_code(labelled),
             *different_orders(labelled),
             *different_constraints(labelled, catalogue),
             *different_seeds(labelled),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.roles import role_of_key
 from lw2g.config.toml import flat, read_json, to_mapping
 from lw2g.disk.lock import Writer, holder_of, writer_of
+from lw2g.disk.plugin_code import CodeNow, changed_code, code_now
 from lw2g.disk.sealed import write_atomically
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
 from lw2g.interfaces.options import UNCOUNTED
@@ -29,7 +31,7 @@ from lw2g.results.found_runs import ReportedRun, read_run
 from lw2g.sweeps.grid import Cell, settings_of
 from lw2g.sweeps.job import Job
 
-__all__ = ["Status", "SweepDirectory", "differences_now"]
+__all__ = ["Status", "SweepDirectory", "differences_now", "stale_cells"]
 
 
 State = Literal["waiting", "running", "interrupted", "finished", "failed"]
@@ -196,8 +198,14 @@ def _text(path: Path) -> str:
         return ""
 
 
-def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
-    """Return the options in which a finished cell differs from what its settings resolve to now.
+def stale_cells(statuses: Iterable[Status], catalogue: Catalogue) -> dict[str, list[str]]:
+    """Return for each cell, by its name, what :func:`differences_now` says of it."""
+    once = cache(code_now)  # for this call alone: the next one may find other files
+    return {status.cell.name: differences_now(status, catalogue, once) for status in statuses}
+
+
+def differences_now(status: Status, catalogue: Catalogue, code: CodeNow = code_now) -> list[str]:
+    """Return in what a finished cell differs from what its settings give now: options, and code of plugins.
 
     Options that lw2g gained later do not count, nor do options that change no number, nor the precision that
     ``auto`` chose for the run.
@@ -210,7 +218,8 @@ def differences_now(status: Status, catalogue: Catalogue) -> list[str]:
         return [f"cannot be resolved now: {error}"]
     before = status.run.options
     differing = _differing(now, status.run, catalogue)
-    return [f"{key}: {shown(before[key])} then, {shown(now[key])} now" for key in differing]
+    options = [f"{key}: {shown(before[key])} then, {shown(now[key])} now" for key in differing]
+    return [*options, *changed_code(status.run.path, code)]
 
 
 def _differing(now: Mapping[str, Any], run: ReportedRun, catalogue: Catalogue) -> list[str]:

@@ -35,13 +35,14 @@ def offering(records: str, hook: str = "lw2g_policies") -> str:
     return f"{_POLICY}\n@hookimpl\ndef {hook}():\n    return {records}\n"
 
 
-def install(site: Path, distribution: str, entry_point: str, source: str, *groups: str) -> None:
+def install(site: Path, distribution: str, entry_point: str, source: str, *groups: str) -> Path:
     """Write a distribution of one module with one entry point in each group, as pip leaves it.
 
-    Without a group the module offers components.
+    Without a group the module offers components. Returns the module.
     """
     module = distribution.replace("-", "_")
-    (site / f"{module}.py").write_text(source, encoding="utf-8")
+    file = site / f"{module}.py"
+    file.write_text(source, encoding="utf-8")
     info = site / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     about = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
@@ -49,6 +50,7 @@ def install(site: Path, distribution: str, entry_point: str, source: str, *group
     points = "".join(f"[{group}]\n{entry_point} = {module}\n" for group in groups or ("lw2g",))
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     (info / "RECORD").write_text("", encoding="utf-8")
+    return file
 
 
 def commanding(*commands: str) -> str:

@@ -217,14 +217,18 @@ def test_a_plan_is_had_as_json(grid):
 
 
 def test_stale_cells_are_set_aside_when_asked_to(grid, finished, monkeypatch):
-    """Status says what differs; retry --stale keeps what they found, out of sight, and runs them anew."""
+    """What goes on notes them, status says what differs; retry --stale keeps the old run, runs them anew."""
     call("--out", "here", grid, code=1)
     cell = json.loads(call("status", "here", "--json"))[0]["name"]
     shutil.copytree(finished[0], f"here/{cell}")
     assert "baseline.name: 'dual-prompt' then, 'simple-cil' now" in call("status", "here").replace("\n", "")
-    call("retry", "here", code=1)
+    for goes_on in (("retry", "here"), ("--out", "here", grid)):
+        printed = call(*goes_on, code=1)
+        assert printed.startswith("note: 1 finished cell would run otherwise now (baseline.")
+        assert " more); `lw2g sweep retry here --stale` runs such cells again and keeps the old" in printed
     assert Path(f"here/{cell}").exists()
     printed = call("retry", "here", "--stale", code=1)
+    assert "otherwise" not in printed
     assert f"note: seed 0: the old run is kept in here/.stale/{cell}-1" in printed
     assert CliRunner().invoke(main, ["runs", "here"]).output == "no run at or below 'here'\n"
 

@@ -131,6 +131,21 @@ def test_a_broken_plugin_that_a_run_does_not_use_does_not_disturb_it(run, site, 
             shutil.rmtree(site / f"{distribution}-1.0.dist-info")
 
 
+def test_a_run_that_goes_on_under_other_code_warns(run, site):
+    """Of the plugin of its policy; the record is as it would be, and the run notes both."""
+    module = site / "mine_dist.py"
+    before = module.read_text()
+    module.write_text(f"{before}# changed")
+    try:
+        lw2g.continue_run(run, progress=False)
+    finally:
+        module.write_text(before)
+    told = "mine-dist 1.0: other code then; the tasks of this run are learned by both"
+    assert told in (run / "events.jsonl").read_text()
+    assert len(noted_origins(run).code["mine-dist"]) == 2
+    assert all(verdict.holds for verdict in verify(run))
+
+
 def test_a_fork_to_what_the_run_lacks_finds_it_among_all_plugins(run, imported, tmp_path):
     """And names the plugin of its own policy in turn."""
     fork = tmp_path / "fork"
@@ -147,7 +162,7 @@ def test_a_run_that_names_no_plugins_opens_with_all(run, imported, content):
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    assert noted_origins(run) == []
+    assert noted_origins(run).components == []
     assert lw2g.resume(run, progress=False)["task_to_set"] == [0]
     assert {"mine", "growth"} <= set(imported)
 

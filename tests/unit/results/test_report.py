@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
+from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.results.cells import few_remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
@@ -316,6 +317,30 @@ def test_titles_say_in_which_options_streams_differ(write_run, installed, option
         runs.append(write_run(80.0, **changes, **{"record.fingerprints.benchmark": str(at) * 64}))
     found = [table.title for table in tables_of(runs, installed)]
     assert found == [f"CIFAR-100, 2 classes, 10 a task{title}" for title in titles]
+
+
+@pytest.mark.parametrize(
+    ("had", "told"),
+    [
+        (["1.0 aa", "1.0 aa", "1.0 bb"], ["1.0 aa in 2 runs, 1.0 bb in 1 run"]),
+        ([None, "2.0 aa"], ["1.0 in 1 run, 2.0 aa in 1 run"]),
+        ([None, "1.0 aa", "1.0 aa"], []),  # one of an older lw2g
+    ],
+)
+def test_a_row_of_runs_with_different_code_is_told(write_run, installed, had, told):
+    """A hash of settings says nothing of a plugin's code: the mean of such runs is of no one method."""
+    runs = [write_run(80.0, **{"run.seed": seed}) for seed in range(len(had))]
+    mine = {"kind": "baseline", "name": "mine", "plugin": "mine", "distribution": "my-dist", "version": "1.0"}
+    for run, code in zip(runs, had, strict=True):
+        noted = {"components": [mine], "code": {} if code is None else {"my-dist": [code]}}
+        (run.path / "plugins.json").write_bytes(seal_json(noted))
+    (table,) = tables_of(runs, installed)
+    whole = [
+        f"runs of one row have different code of a plugin: dual-prompt x always: my-dist {each}"
+        for each in told
+    ]
+    assert list(table.unlike) == whole
+    assert [one for one in few_remarks_on(table, (), None, "here") if "of a plugin" in one] == whole
 
 
 def test_draws_that_drew_nothing_are_named(write_run, installed):
