@@ -127,7 +127,7 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
 
 @pytest.mark.slow(seconds=10)
 def test_cells_and_packs_behind_training_are_named(script, stored, monkeypatch, capsys):
-    """`--packs frozen` names a file for each head and each run, and the differences that stand on the page."""
+    """`--packs frozen` names a file for each head and run, and the differences that stand on the page."""
     tables = script("tables")
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     assert tables.main(["--packs", "frozen"]) == 0
