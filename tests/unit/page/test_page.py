@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -425,14 +426,14 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         f"Shown is each row's mean of 1 to 2 runs {drawn}. {of_band}",
         f"Shown is each row's mean of 2 runs {drawn}. {of_band}",
     ]
-    # the same rows have an interval over their images, and a p value from three pairs on
+    # the same rows have an interval over their images, and a p value from five pairs on
     of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
-    for name, policy in (("e", "min"), ("f", "always")):
-        write_full_run(name, policy=policy, overrides={"run.seed": 2})
+    for seed, policy in product((2, 3, 4), ("min", "always")):
+        write_full_run(f"{policy}{seed}", policy=policy, overrides={"run.seed": seed})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
-    of_three = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    of_five = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
     assert of_two.low is not None
-    assert (of_two.n, of_two.p, of_three.n, of_three.p) == (2, None, 3, 1.0)
+    assert (of_two.n, of_two.p, of_five.n, of_five.p) == (2, None, 5, 1.0)
 
 
 def test_what_is_mixed_is_told_by_what_differs():

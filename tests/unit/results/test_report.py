@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ConfigError
-from lw2g.results.cells import few_remarks_on, shown_columns
+from lw2g.results.cells import few_remarks_on, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.found_runs import find_runs, read_run
 from lw2g.results.paper import published_places
@@ -574,18 +574,23 @@ def test_a_paired_difference_has_an_interval_of_t():
 
 
 @pytest.mark.parametrize(
-    ("orders", "seeds", "number", "over", "has_interval"),
+    ("orders", "seeds", "number", "over", "has_interval", "has_p"),
     [
-        (1, 3, "3", 3, True),
-        (2, 1, "2", 2, False),
-        (2, 2, "2 orders x 2 seeds", 2, False),
-        (3, 2, "3 orders x 2 seeds", 3, True),
+        (1, 3, "3", 3, True, False),
+        (2, 1, "2", 2, False, False),
+        (2, 2, "2 orders x 2 seeds", 2, False, False),
+        (3, 2, "3 orders x 2 seeds", 3, True, False),
+        (4, 1, "4", 4, True, False),
+        (5, 1, "5", 5, True, True),
     ],
 )
 def test_seeds_of_one_order_are_one_where_orders_vary(
-    write_full_run, installed, orders, seeds, number, over, has_interval
+    write_full_run, installed, orders, seeds, number, over, has_interval, has_p
 ):
-    """Of every metric: deviation and interval are over orders, each the mean of its seeds."""
+    """Of every metric: deviation and interval are over orders, each the mean of its seeds.
+
+    A p value of FAA has at least five of them, and where no row has, the remark says so.
+    """
     ours, theirs = [], []
     for order, seed in product(range(orders), range(seeds)):
         draw = {"class_order": np.roll(range(6), order).tolist(), "metrics.ffm": 10.0 * order + seed}
@@ -603,6 +608,11 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
         gap = first.difference(second, COLUMNS[name])
         assert gap.n == over
     assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
+    assert first.difference(second, COLUMNS["faa"]).low is not None
+    assert [gap.p is not None for gap in table.differences(first, COLUMNS["faa"]).values()] == [has_p]
+    remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
+    few = f"; no p below five {'class orders' if orders > 1 else 'seeds'}"
+    assert ("p corrected for the number of rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
