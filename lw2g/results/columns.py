@@ -119,6 +119,7 @@ _ALL = (
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _ALL}
 DEFAULT_COLUMNS = (
     "faa",
+    "caa",
     "ffm",
     "pra",
     "chance_pra",

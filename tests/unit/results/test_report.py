@@ -109,12 +109,12 @@ def test_rows_of_a_sweep_stand_in_the_order_of_its_grid(write_run, installed, tm
 def test_default_columns_are_those_that_differ(write_run, installed):
     """What says the same of every row compares nothing; a column that is asked for stays."""
     runs = [
-        write_run(80.0, **{"record.metrics.ssp": 2}),
-        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2}),
+        write_run(80.0, **{"record.metrics.ssp": 2, "record.metrics.caa": 90.0}),
+        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2, "record.metrics.caa": 85.0}),
     ]
     (table,) = tables_of(runs, installed)
     names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
-    assert names == ["faa", "total_s"]
+    assert names == ["faa", "caa", "total_s"]
     asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
     assert asked == ["faa", "ssp"]
     # two tasks in one set each: the number of sets stays although no row differs in it
