@@ -332,19 +332,19 @@ METHODS = {
         (
             {"lda": [0], "simple-cil": [0], "min": [0]},
             (),
-            "simple-cil, the best of those that train nothing",
+            "that from simple-cil, the best of those that train nothing",
             "",
         ),
         (
             {"lda": [42], "simple-cil": [0, 1], "min": [42]},
             (),
-            f"simple-cil[head=lda], the best of those that train nothing with {PAIR}",
+            f"that from simple-cil[head=lda], the best of those that train nothing with {PAIR}",
             "seed 42 (simple-cil[head=lda]; hide-prompt x min), seeds 0 and 1 (simple-cil)",
         ),
         (
             {"simple-cil": [1], "min": [0], "always": [0]},
             (),
-            f"hide-prompt x min, the first row with {PAIR}",
+            f"hide-prompt x min, the first row with {PAIR}, from the next one",
             "seed 1 (simple-cil), seed 0 (hide-prompt x min; hide-prompt x always)",
         ),
         (
@@ -367,7 +367,7 @@ def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, 
     assert done.exit_code == 0
     text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
     (asked,) = re.findall(r'<p class="lead">(.*)</p>', text)
-    assert asked.partition(" and how far is that from ")[2] == (f"{reference}?" if reference else "")
+    assert asked.partition(" and how far is ")[2] == (f"{reference}?" if reference else "")
     assert ("FAA less reference" in text) == bool(reference)
     assert text.count("No pair of equal seed and class order") == (not reference)
     on_page = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)
@@ -381,7 +381,7 @@ def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, 
 
 
 def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, installed, tmp_path):
-    """From the reference, or from the next one where it is the reference; open where the interval holds 0."""
+    """From the reference, or from the next one where it is the reference; the question asks the same."""
     write_full_run("begun", {"tasks": 5}, policy="one")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     begun = Answer("", "No run is finished yet: the numbers are those after the last task of each.")
@@ -398,6 +398,15 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose}."
         assert answer_of(table, against) == Answer("66.7 %", told + apart)
+    asked = [
+        question_of(table, against, named=named).partition("how far is ")[2]
+        for against, named in ((reference, False), (reference, True), (best, True))
+    ]
+    assert asked == [
+        "that from simple-cil[head=lda], which trains nothing?",
+        "that from simple-cil[head=lda]?",
+        "hide-prompt x min from the next one?",
+    ]
     write_full_run("control", {"metrics.faa": 70.0, "class_order": [1, 0, 2, 3, 4, 5]}, baseline="no-prompt")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
     above = " The control no-prompt ends 3.3 points above it."
