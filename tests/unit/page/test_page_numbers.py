@@ -144,6 +144,8 @@ def test_costs_and_times_are_told_by_part(rows):
     headless = attrs.evolve(rows[1], runs=(attrs.evolve(run, record=uncounted),))
     training = [row[3] for row in compare.costs([rows[0], headless]).rows if row[2] == "training"]
     assert training == [3.0, None]  # a row that nobody counted stands beside the others
+    (figure,) = (figure for figure in FIGURES if figure.name == "costs")
+    assert "at the first training step: rows without one are not counted" in figure.reading  # and the words tell why
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     idle = attrs.evolve(
         run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.04}}
