@@ -589,6 +589,9 @@ def test_a_browser_shows_every_figure_whole(browser, written, width, scheme):
     assert tab.evaluate(SKIPPED) == []
     axis = "\n100\nmean accuracy over the tasks so far (%), the axis begins at 60"
     assert tab.locator("#s0-curves .plot").inner_text().endswith(axis)
+    panel = tab.locator("#s0-pareto .panel", has=tab.get_by_role("heading", name="sets", exact=True))
+    named = panel.locator("svg .role-axis-label").first.locator("text").all_text_contents()
+    assert named == ["2", "3"]  # there is no half of a set
     tab.select_option(".chooser select", label="hide-prompt x always, seed 0")
     tab.locator("#s0-curves .legend button").first.click()
     tab.wait_for_function("document.querySelector('#s0-curves .legend button').ariaPressed === 'false'")
