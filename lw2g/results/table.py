@@ -336,10 +336,13 @@ def _table(
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = list[str]()
+    named = []
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             method = method_of(run, settings[id(run)], shared, catalogue)
-            notes.append(f"{run.label}: {method}")
+            named.append(f"{run.label} is {method}")
+    if named:
+        notes.append(f"names of the grid: {'; '.join(named)}")
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"{ALL_ROWS}{', '.join(options)}")

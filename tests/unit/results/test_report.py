@@ -70,20 +70,30 @@ def test_a_table_says_over_how_many_tasks_accuracy_is(write_run, installed):
 
 
 def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
-    """It stands for the components, which a note tells; rows with one label keep their composed names."""
-    options = ({}, {"run.seed": 1}, LW2G, {"baseline.epochs": 9}, {"baseline.epochs": 8})
+    """It stands for the components, which a note tells; rows with one label keep their composed names.
+
+    The note hides no other one: what its orders have stands below the table, too.
+    """
+    turned = {"benchmark.order": "seeded", "benchmark.order_seed": 7, "record.class_order": [1, 0]}
+    turned |= {"record.metrics.faa": 60.0}
+    options = ({}, turned, LW2G, LW2G | turned, {"baseline.epochs": 9}, {"baseline.epochs": 8})
     paths = [write_run(80.0, **one).path for one in options]
-    names = ["published", "published", "ours", "same", "same"]
+    names = ["published", "published", "ours", "ours", "same", "same"]
     cells = [{"name": path.name, "row": name} for path, name in zip(paths, names, strict=True)]
     (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
     (table,) = tables_of([read_run(path) for path in paths], installed)
     assert [(row.label, len(row.runs)) for row in table.rows] == [
         ("published", 2),
-        ("ours", 1),
+        ("ours", 2),
         ("dual-prompt[epochs=9] x always", 1),
         ("dual-prompt[epochs=8] x always", 1),
     ]
-    assert "ours: dual-prompt x min" in table.notes
+    over = "60.00 / 70.00 / 80.00"
+    told = {
+        "names of the grid: published is dual-prompt x always; ours is dual-prompt x min",
+        f"FAA over 2 class orders (min / mean / max): published {over}; ours {over}",
+    }
+    assert told <= {*few_remarks_on(table, (), None, "here")}
     assert table.row("ours").label == "ours"
 
 
