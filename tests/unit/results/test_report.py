@@ -125,8 +125,9 @@ def test_default_columns_are_those_that_differ(write_run, installed):
     (table,) = tables_of(runs, installed)
     names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
     assert names == ["faa", "caa", "total_s"]
-    asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
-    assert asked == ["faa", "ssp"]
+    for wanted in ("faa,total_s,ssp", "FAA, total s, SSP", ["Faa", "total_s", "ssp"]):  # or as headings are
+        asked = [column.name for column in shown_columns(table, chosen_columns(wanted, {}))]
+        assert asked == ["faa", "total_s", "ssp"]
     # two tasks in one set each: the number of sets stays although no row differs in it
     shared = [
         write_run(80.0, **{"record.metrics.ssp": 1}),
