@@ -10,7 +10,7 @@ from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import LEAST_TESTED, Difference
 from lw2g.results.table import Row, Table
 
 __all__ = [
@@ -56,8 +56,6 @@ _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
-_FEW_PAIRS = 5
-"""Below so many pairs an interval tells of test images more than of draws."""
 _FEW = 6
 """Remarks below a printed table at most."""
 _NO_SPREAD = "left out where it rounds to 0"
@@ -361,7 +359,7 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
         return []
     parts = []
     pairs: set[Draw] = set()
-    fewest = 0
+    numbers = []
     unpaired = []
     for row in table.rows:
         if row is reference:
@@ -369,30 +367,34 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
         common = row.draws & reference.draws
         if common:
             pairs |= common
-            units = len(set(map(unit_of(common), common)))
-            fewest = min(fewest or units, units)
+            numbers.append(len(set(map(unit_of(common), common))))
         else:
             unpaired.append(row)
     if unpaired:
         each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
         parts.append(f"none without a pair of equal seed and class order: {each}")
-    if fewest:
-        parts += _intervals(pairs, fewest)
+    if numbers:
+        parts += _intervals(pairs, numbers)
     return parts
 
 
-def _intervals(pairs: Collection[Draw], fewest: int) -> list[str]:
-    """Return what intervals of differences are; ``fewest``: orders or seeds of the row that has fewest."""
+def _intervals(pairs: Collection[Draw], numbers: Sequence[int]) -> list[str]:
+    """Return what intervals and p values of differences are; ``numbers``: orders or seeds of each row."""
     units = "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
+    fewest = min(numbers)
     few = ""
     if fewest == 1:
         few = " (a single pair tells nothing of other seeds and orders)"
-    elif fewest < _FEW_PAIRS:
+    elif fewest < LEAST_TESTED:
         few = f" ({fewest} {units} tell little of others)"
+    of_faa = [f"intervals of FAA over {over_in_words(pairs)}{few}, paired bootstrap"]
+    if max(numbers) >= LEAST_TESTED:
+        of_faa.append("p corrected for the number of rows (Holm)")
+    if fewest < LEAST_TESTED:
+        of_faa.append(f"no p below five {units}")
     return [
         "mean [95 % interval]",
-        f"intervals of FAA over {over_in_words(pairs)}{few}, paired bootstrap, p (from three {units} on) "
-        "corrected for the number of rows (Holm)",
+        "; ".join(of_faa),
         f"intervals of other columns: t over {units}, from three that differ on",
     ]
 

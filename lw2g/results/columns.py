@@ -119,6 +119,7 @@ _ALL = (
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _ALL}
 DEFAULT_COLUMNS = (
     "faa",
+    "caa",
     "ffm",
     "pra",
     "chance_pra",
@@ -163,7 +164,7 @@ def chosen_columns(
     """Return the requested columns, by default the usual ones and those of plugins' metrics.
 
     Args:
-        wanted: Their names, in a list or with commas; ``all`` for all of them.
+        wanted: Their names or headings, in a list or with commas; ``all`` for all of them.
         further: Columns by name beside lw2g's own.
         where: What names them, for the error.
 
@@ -179,10 +180,19 @@ def chosen_columns(
         names = list(wanted)
     if names == ["all"]:
         names = list(known)
+    by_heading = {_as_heading(name): name for name in known}
+    chosen = []
     for name in names:
-        if name not in known:
+        found = name if name in known else by_heading.get(_as_heading(name))
+        if found is None:
             raise ConfigError(
                 f"{where}: no column is called {name!r}{nearest(name, known)}",
-                f"there are {', '.join(DEFAULT_COLUMNS)} and others; --columns all shows every one",
+                f"there are {', '.join(known)}",
             )
-    return [known[name] for name in names]
+        chosen.append(known[found])
+    return chosen
+
+
+def _as_heading(name: str) -> str:
+    """Return the name of a column as its heading in a table has it, but in lower case."""
+    return name.lower().replace("_", " ")

@@ -93,16 +93,19 @@ def heads_taken(rows: Rows) -> Iterator[str]:
 
 def over_orders(rows: Rows) -> Iterator[str]:
     """Yield the least, mean and largest FAA of rows over class orders, each the mean of its seeds."""
+    told: dict[int, list[str]] = defaultdict(list)
     for label, runs in rows:
         orders: dict[tuple[int, ...], list[float]] = defaultdict(list)
         for run in runs:
             value = run.record["metrics"]["faa"]
             if value is not None:
                 orders[tuple(run.record["class_order"])].append(value)
-        if len(orders) > 1:
-            means = list(map(statistics.fmean, orders.values()))
+        means = list(map(statistics.fmean, orders.values()))
+        if len(means) > 1:
             shown = f"{min(means):.2f} / {statistics.fmean(means):.2f} / {max(means):.2f}"
-            yield f"{label}: FAA over {len(orders)} class orders {shown} (min / mean / max)"
+            told[len(means)].append(f"{label} {shown}")
+    for number, of_rows in told.items():
+        yield f"FAA over {number} class orders (min / mean / max): {'; '.join(of_rows)}"
 
 
 def over_tasks(rows: Rows) -> Iterator[str]:

@@ -10,7 +10,16 @@ from typing import TypeVar
 
 import attrs
 
-__all__ = ["LEAST_PAIRS", "Difference", "MeanStd", "grouped", "paired_difference", "summary", "wilson"]
+__all__ = [
+    "LEAST_PAIRS",
+    "LEAST_TESTED",
+    "Difference",
+    "MeanStd",
+    "grouped",
+    "paired_difference",
+    "summary",
+    "wilson",
+]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -18,7 +27,13 @@ _LEVEL = 0.95
 _NORMAL = 1.959964
 """Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 LEAST_PAIRS = 3
-"""The smallest number of pairs that have an interval of t, or a p value."""
+"""The smallest number of pairs that have an interval of t."""
+LEAST_TESTED = 5
+"""The smallest number of class orders, or of seeds of one, that have a p value.
+
+A sign test of n has none below 2/2^n, and drawing three again cannot tell of others: all draws may be on one
+side of zero where a t test has 0.10.
+"""
 
 
 @attrs.frozen(kw_only=True)

@@ -48,7 +48,7 @@ from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import (
-    LEAST_PAIRS,
+    LEAST_TESTED,
     Difference,
     MeanStd,
     grouped,
@@ -121,7 +121,7 @@ class Row:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
         The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
-        the predictions are at hand, with a p value from three orders or seeds on. None where one row is
+        the predictions are at hand, with a p value from five orders or seeds on. None where one row is
         finished and the other is not: after fewer tasks accuracy is another quantity.
         """
         if self.finished != other.finished:
@@ -130,8 +130,7 @@ class Row:
         found = None
         if column.name == "faa":
             found = over_orders_and_images(self._right_answers, other._right_answers, unit)
-            if found is not None and found.n < LEAST_PAIRS:
-                # one or two pairs tell next to nothing of others: p would be of these images alone
+            if found is not None and found.n < LEAST_TESTED:
                 found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column), unit)
 
@@ -338,10 +337,13 @@ def _table(
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = list[str]()
+    named = []
     for run in firsts:
         if run.label in labels:  # the name that a grid gave says not what was changed
             method = method_of(run, settings[id(run)], shared, catalogue)
-            notes.append(f"{run.label}: {method}")
+            named.append(f"{run.label} is {method}")
+    if named:
+        notes.append(f"names of the grid: {'; '.join(named)}")
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"{ALL_ROWS}{', '.join(options)}")

@@ -75,18 +75,17 @@
     return least < 50 ? 0 : Math.min(90, 10 * Math.floor((least - 1) / 10));
   };
 
-  // The tasks that an axis names: each, or every so many that about twenty are named, the last one among them.
-  const wholeSteps = (values) => {
-    const last = Math.max(...values.filter(Number.isFinite));
-    const every = Math.ceil(last / 20);
-    return Number.isFinite(last) ? Array.from({ length: Math.ceil(last / every) }, (_, at) => last - at * every).reverse() : [];
+  // Whole numbers that an axis names: each, or every so many that about `most` are named, the last one among them.
+  const wholeSteps = (first, last, most) => {
+    const every = Math.max(1, Math.ceil((last - first) / most));
+    return Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, at) => last - at * every).reverse();
   };
 
   function filled(part, section, definition, panel, data) {
     const accurate = definition.accuracies.length && (!definition.accurate.length || definition.accurate.includes(panel));
     const from = accurate ? beginning(definition, data) : 0;
     const labels = section.rows.map((row) => row.label);
-    const steps = wholeSteps(data.map((datum) => datum.after));
+    const steps = wholeSteps(1, Math.max(...data.map((datum) => datum.after).filter(Number.isFinite)), 20);
     const [texts, colours, forms] = [0, 1, 2].map((at) => definition.key.map((entry) => entry[at]));
     const scales = {
       // thousands by letters, small numbers as they are: 280m would be read as millions
@@ -162,6 +161,13 @@
     spec.autosize = { type: "fit-x", contains: "padding" };
     spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${definition.reading} The numbers are in the table below.`;
     LAYOUTS[definition.layout]?.(spec, data, width);
+    if (panel === "sets") {  // there is no half of one
+      const costs = data.map((datum) => datum.cost);
+      const least = Math.floor(Math.min(...costs));
+      const most = Math.max(least + 1, Math.ceil(Math.max(...costs)));
+      spec.encoding.x.axis.values = wholeSteps(least, most, 4);
+      spec.encoding.x.scale.domain = [least, most];
+    }
     await vegaEmbed(place, spec, { actions: false, renderer: "svg", config: CONFIG, tooltip: { theme: "own" }, logLevel: 1 });
   }
 

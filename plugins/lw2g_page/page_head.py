@@ -44,12 +44,23 @@ def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
     asked = f"What share of the test images does {_each_of(compared)} get right in the end"
     if reference is None:
         return f"{asked}?"
-    of = ""
-    if not named:
-        of = ", the first row" if reference.trains else ", the best of those that train nothing"
-        if reference is not (table.floor() or next(row for row in table.rows if row.finished)):
-            of += " with a pair of equal seed and class order"
+    of = "" if named else f", {_chosen_as(reference, table)}"
+    ranked = _ranked(table)
+    if len(ranked) > 1 and reference is ranked[0]:
+        return f"{asked}, and how far is {reference.label}{of}{',' if of else ''} from the next one?"
     return f"{asked}, and how far is that from {reference.label}{of}?"
+
+
+def _chosen_as(reference: Row, table: Table) -> str:
+    """Return as what a row has been chosen to be the reference."""
+    finished = [row for row in table.rows if row.finished]
+    chosen = "the first row"
+    if not reference.trains:
+        alone = sum(not row.trains for row in finished) == 1
+        chosen = "which trains nothing" if alone else "the best of those that train nothing"
+    if reference is not (table.floor() or finished[0]):
+        chosen += " with a pair of equal seed and class order"
+    return chosen
 
 
 def _each_of(compared: int) -> str:
@@ -65,18 +76,11 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         table: The table.
         reference: The row that differences refer to; None for none.
     """
-    ends: dict[str, float] = {}
-    for row in table.rows:
-        mean = row.summary(COLUMNS["faa"]).mean
-        if row.finished and mean is not None:
-            ends[row.label] = mean
-    ranked = sorted(
-        (row for row in table.rows if row.label in ends), key=lambda row: (row.control, -ends[row.label])
-    )
+    ranked = _ranked(table)
     if not ranked:
         return Answer("", "No run is finished yet: the numbers are those after the last task of each.")
     best = ranked[0]
-    number = f"{ends[best.label]:.1f} %"
+    number = f"{_end_of(best):.1f} %"
     over = f", mean of {_runs_of(best.number)}" if len(best.runs) > 1 else ""
     tasks = best.runs[0].tasks
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
@@ -94,11 +98,22 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         if reference.control and not best.control:
             whose = f"the control {whose}"
     words = f"{words}.{_apart(best, other, whose)}"
-    controls = [row for row in ranked if row.control and ends[row.label] > ends[best.label]]
+    controls = [row for row in ranked if row.control and _end_of(row) > _end_of(best)]
     if controls and not best.control and controls[0] is not other:
-        ahead = ends[controls[0].label] - ends[best.label]
+        ahead = _end_of(controls[0]) - _end_of(best)
         words += f" The control {controls[0].label} ends {ahead:.1f} points above it."
     return Answer(number, words)
+
+
+def _ranked(table: Table) -> list[Row]:
+    """Return the finished rows that have a final accuracy, the best first; controls after all others."""
+    ended = [row for row in table.rows if row.finished and row.summary(COLUMNS["faa"]).mean is not None]
+    return sorted(ended, key=lambda row: (row.control, -_end_of(row)))
+
+
+def _end_of(row: Row) -> float:
+    """Return the final accuracy of a row that has one."""
+    return row.summary(COLUMNS["faa"]).mean or 0.0
 
 
 def _runs_of(number: str) -> str:

@@ -30,6 +30,7 @@ _WORDS = {
     "n": "runs",
     "FAA": "right, %, mean over tasks",
     _DIFFERENCE: "points",
+    "CAA": "mean over time, %",
     "FFM": "lost, points",
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",

@@ -10,6 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -331,19 +332,19 @@ METHODS = {
         (
             {"lda": [0], "simple-cil": [0], "min": [0]},
             (),
-            "simple-cil, the best of those that train nothing",
+            "that from simple-cil, the best of those that train nothing",
             "",
         ),
         (
             {"lda": [42], "simple-cil": [0, 1], "min": [42]},
             (),
-            f"simple-cil[head=lda], the best of those that train nothing with {PAIR}",
+            f"that from simple-cil[head=lda], the best of those that train nothing with {PAIR}",
             "seed 42 (simple-cil[head=lda]; hide-prompt x min), seeds 0 and 1 (simple-cil)",
         ),
         (
             {"simple-cil": [1], "min": [0], "always": [0]},
             (),
-            f"hide-prompt x min, the first row with {PAIR}",
+            f"hide-prompt x min, the first row with {PAIR}, from the next one",
             "seed 1 (simple-cil), seed 0 (hide-prompt x min; hide-prompt x always)",
         ),
         (
@@ -366,7 +367,7 @@ def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, 
     assert done.exit_code == 0
     text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
     (asked,) = re.findall(r'<p class="lead">(.*)</p>', text)
-    assert asked.partition(" and how far is that from ")[2] == (f"{reference}?" if reference else "")
+    assert asked.partition(" and how far is ")[2] == (f"{reference}?" if reference else "")
     assert ("FAA less reference" in text) == bool(reference)
     assert text.count("No pair of equal seed and class order") == (not reference)
     on_page = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)
@@ -380,7 +381,7 @@ def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, 
 
 
 def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, installed, tmp_path):
-    """From the reference, or from the next one where it is the reference; open where the interval holds 0."""
+    """From the reference, or from the next one where it is the reference; the question asks the same."""
     write_full_run("begun", {"tasks": 5}, policy="one")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     begun = Answer("", "No run is finished yet: the numbers are those after the last task of each.")
@@ -397,6 +398,15 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
         apart = f" That is 16.7 points above {whose}."
         assert answer_of(table, against) == Answer("66.7 %", told + apart)
+    asked = [
+        question_of(table, against, named=named).partition("how far is ")[2]
+        for against, named in ((reference, False), (reference, True), (best, True))
+    ]
+    assert asked == [
+        "that from simple-cil[head=lda], which trains nothing?",
+        "that from simple-cil[head=lda]?",
+        "hide-prompt x min from the next one?",
+    ]
     write_full_run("control", {"metrics.faa": 70.0, "class_order": [1, 0, 2, 3, 4, 5]}, baseline="no-prompt")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
     above = " The control no-prompt ends 3.3 points above it."
@@ -425,14 +435,14 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         f"Shown is each row's mean of 1 to 2 runs {drawn}. {of_band}",
         f"Shown is each row's mean of 2 runs {drawn}. {of_band}",
     ]
-    # the same rows have an interval over their images, and a p value from three pairs on
+    # the same rows have an interval over their images, and a p value from five pairs on
     of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
-    for name, policy in (("e", "min"), ("f", "always")):
-        write_full_run(name, policy=policy, overrides={"run.seed": 2})
+    for seed, policy in product((2, 3, 4), ("min", "always")):
+        write_full_run(f"{policy}{seed}", policy=policy, overrides={"run.seed": seed})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
-    of_three = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
+    of_five = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
     assert of_two.low is not None
-    assert (of_two.n, of_two.p, of_three.n, of_three.p) == (2, None, 3, 1.0)
+    assert (of_two.n, of_two.p, of_five.n, of_five.p) == (2, None, 5, 1.0)
 
 
 def test_what_is_mixed_is_told_by_what_differs():
@@ -579,6 +589,9 @@ def test_a_browser_shows_every_figure_whole(browser, written, width, scheme):
     assert tab.evaluate(SKIPPED) == []
     axis = "\n100\nmean accuracy over the tasks so far (%), the axis begins at 60"
     assert tab.locator("#s0-curves .plot").inner_text().endswith(axis)
+    panel = tab.locator("#s0-pareto .panel", has=tab.get_by_role("heading", name="sets", exact=True))
+    named = panel.locator("svg .role-axis-label").first.locator("text").all_text_contents()
+    assert named == ["2", "3"]  # there is no half of a set
     tab.select_option(".chooser select", label="hide-prompt x always, seed 0")
     tab.locator("#s0-curves .legend button").first.click()
     tab.wait_for_function("document.querySelector('#s0-curves .legend button').ariaPressed === 'false'")

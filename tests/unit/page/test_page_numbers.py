@@ -83,6 +83,12 @@ def test_no_drawing_calculates_with_a_number_of_runs():
     assert [figure.name for figure in FIGURES if "datum.n " in json.dumps(figure.drawing)] == []
 
 
+def test_no_key_has_one_colour_for_two_entries():
+    """Of one form: a figure of several panels has one key."""
+    keys = {figure.name: [tuple(entry[1:]) for entry in figure.key] for figure in FIGURES}
+    assert [name for name, entries in keys.items() if len(set(entries)) < len(entries)] == []
+
+
 def test_only_rows_that_nothing_beats_are_best(rows):
     """More FAA for less, in every price; controls take no part."""
     finished = [row for row in rows if row.finished]
@@ -144,6 +150,8 @@ def test_costs_and_times_are_told_by_part(rows):
     headless = attrs.evolve(rows[1], runs=(attrs.evolve(run, record=uncounted),))
     training = [row[3] for row in compare.costs([rows[0], headless]).rows if row[2] == "training"]
     assert training == [3.0, None]  # a row that nobody counted stands beside the others
+    (figure,) = (figure for figure in FIGURES if figure.name == "costs")
+    assert "first training step: rows without one are not counted" in figure.reading
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     idle = attrs.evolve(
         run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.04}}

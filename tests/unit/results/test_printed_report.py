@@ -375,8 +375,7 @@ def test_csv_and_json_say_the_same(folder):
             ["--columns", "trainin_s"],
             "--columns: no column is called 'trainin_s' (did you mean 'training_s'?)",
         ),
-        (["--columns", "foo"], "--columns: no column is called 'foo'; there are faa, ffm, pra, "),
-        (["--columns", "faa,foo"], "--columns: no column is called 'foo'; there are faa, ffm, pra, "),
+        (["--columns", "FAA,foo"], f"--columns: no column is called 'foo'; there are {', '.join(COLUMNS)}"),
         (["--against", "dual"], "--against: 'dual' fits 2 rows"),
         (["--against", "l2p"], "--against: 'l2p' is no row"),
     ],
@@ -384,8 +383,7 @@ def test_csv_and_json_say_the_same(folder):
 def test_mistakes_are_one_line(folder, arguments, says):
     """Unknown columns and rows are refused with what there is, in a line that can be read."""
     printed = call("report", folder, *arguments, code=2)
-    assert len(printed) < 250
-    assert ("--columns all shows every one" in printed) == ("--columns" in arguments)
+    assert len(printed) < (500 if "--columns" in arguments else 250)
     assert printed.startswith(f"error: {says}")
     assert printed.count("\n") == 1
 

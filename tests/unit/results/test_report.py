@@ -15,7 +15,7 @@ from scipy.stats import ttest_1samp
 from lw2g.api.given_objects import Locals
 from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
-from lw2g.results.cells import few_remarks_on, shown_columns
+from lw2g.results.cells import few_remarks_on, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.found_runs import find_runs, read_run
 from lw2g.results.paper import published_places
@@ -71,20 +71,30 @@ def test_a_table_says_over_how_many_tasks_accuracy_is(write_run, installed):
 
 
 def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
-    """It stands for the components, which a note tells; rows with one label keep their composed names."""
-    options = ({}, {"run.seed": 1}, LW2G, {"baseline.epochs": 9}, {"baseline.epochs": 8})
+    """It stands for the components, which a note tells; rows with one label keep their composed names.
+
+    The note hides no other one: what its orders have stands below the table, too.
+    """
+    turned = {"benchmark.order": "seeded", "benchmark.order_seed": 7, "record.class_order": [1, 0]}
+    turned |= {"record.metrics.faa": 60.0}
+    options = ({}, turned, LW2G, LW2G | turned, {"baseline.epochs": 9}, {"baseline.epochs": 8})
     paths = [write_run(80.0, **one).path for one in options]
-    names = ["published", "published", "ours", "same", "same"]
+    names = ["published", "published", "ours", "ours", "same", "same"]
     cells = [{"name": path.name, "row": name} for path, name in zip(paths, names, strict=True)]
     (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
     (table,) = tables_of([read_run(path) for path in paths], installed)
     assert [(row.label, len(row.runs)) for row in table.rows] == [
         ("published", 2),
-        ("ours", 1),
+        ("ours", 2),
         ("dual-prompt[epochs=9] x always", 1),
         ("dual-prompt[epochs=8] x always", 1),
     ]
-    assert "ours: dual-prompt x min" in table.notes
+    over = "60.00 / 70.00 / 80.00"
+    told = {
+        "names of the grid: published is dual-prompt x always; ours is dual-prompt x min",
+        f"FAA over 2 class orders (min / mean / max): published {over}; ours {over}",
+    }
+    assert told <= {*few_remarks_on(table, (), None, "here")}
     assert table.row("ours").label == "ours"
 
 
@@ -110,14 +120,15 @@ def test_rows_of_a_sweep_stand_in_the_order_of_its_grid(write_run, installed, tm
 def test_default_columns_are_those_that_differ(write_run, installed):
     """What says the same of every row compares nothing; a column that is asked for stays."""
     runs = [
-        write_run(80.0, **{"record.metrics.ssp": 2}),
-        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2}),
+        write_run(80.0, **{"record.metrics.ssp": 2, "record.metrics.caa": 90.0}),
+        write_run(70.0, **{**LW2G, "record.metrics.ssp": 2, "record.metrics.caa": 85.0}),
     ]
     (table,) = tables_of(runs, installed)
     names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
-    assert names == ["faa", "total_s"]
-    asked = [column.name for column in shown_columns(table, chosen_columns("faa,ssp", {}))]
-    assert asked == ["faa", "ssp"]
+    assert names == ["faa", "caa", "total_s"]
+    for wanted in ("faa,total_s,ssp", "FAA, total s, SSP", ["Faa", "total_s", "ssp"]):  # or as headings are
+        asked = [column.name for column in shown_columns(table, chosen_columns(wanted, {}))]
+        assert asked == ["faa", "total_s", "ssp"]
     # two tasks in one set each: the number of sets stays although no row differs in it
     shared = [
         write_run(80.0, **{"record.metrics.ssp": 1}),
@@ -599,18 +610,23 @@ def test_a_paired_difference_has_an_interval_of_t():
 
 
 @pytest.mark.parametrize(
-    ("orders", "seeds", "number", "over", "has_interval"),
+    ("orders", "seeds", "number", "over", "has_interval", "has_p"),
     [
-        (1, 3, "3", 3, True),
-        (2, 1, "2", 2, False),
-        (2, 2, "2 orders x 2 seeds", 2, False),
-        (3, 2, "3 orders x 2 seeds", 3, True),
+        (1, 3, "3", 3, True, False),
+        (2, 1, "2", 2, False, False),
+        (2, 2, "2 orders x 2 seeds", 2, False, False),
+        (3, 2, "3 orders x 2 seeds", 3, True, False),
+        (4, 1, "4", 4, True, False),
+        (5, 1, "5", 5, True, True),
     ],
 )
 def test_seeds_of_one_order_are_one_where_orders_vary(
-    write_full_run, installed, orders, seeds, number, over, has_interval
+    write_full_run, installed, orders, seeds, number, over, has_interval, has_p
 ):
-    """Of every metric: deviation and interval are over orders, each the mean of its seeds."""
+    """Of every metric: deviation and interval are over orders, each the mean of its seeds.
+
+    A p value of FAA has at least five of them, and where no row has, the remark says so.
+    """
     ours, theirs = [], []
     for order, seed in product(range(orders), range(seeds)):
         draw = {"class_order": np.roll(range(6), order).tolist(), "metrics.ffm": 10.0 * order + seed}
@@ -628,6 +644,11 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
         gap = first.difference(second, COLUMNS[name])
         assert gap.n == over
     assert (first.difference(second, COLUMNS["ffm"]).low is not None) == has_interval
+    assert first.difference(second, COLUMNS["faa"]).low is not None
+    assert [gap.p is not None for gap in table.differences(first, COLUMNS["faa"]).values()] == [has_p]
+    remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
+    few = f"; no p below five {'class orders' if orders > 1 else 'seeds'}"
+    assert ("p corrected for the number of rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
