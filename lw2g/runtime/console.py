@@ -175,6 +175,7 @@ def _breaks_no_word(printed: Table) -> bool:
         texts = [str(text) for text in (column.header, *column.cells)]
         widths.append(max(map(cell_len, texts)))
         least.append(max(cell_len(word) for text in texts for word in text.split() or [""]))
+        column.width = widths[-1]  # with it older releases of rich take more beside a column than without
     where = console()
     unbounded = where.options.update(max_width=_UNBOUNDED)
     beside = Measurement.get(where, unbounded, printed).maximum - sum(widths)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import invalidate_caches
 from pathlib import Path
 
 __all__ = ["COMMANDS", "commanding", "install", "offering"]
@@ -50,6 +52,9 @@ def install(site: Path, distribution: str, entry_point: str, source: str, *group
     points = "".join(f"[{group}]\n{entry_point} = {module}\n" for group in groups or ("lw2g",))
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     (info / "RECORD").write_text("", encoding="utf-8")
+    # another test's module of this name is found before any file, and so is a folder as it was listed before
+    sys.modules.pop(module, None)
+    invalidate_caches()
     return file
 
 
