@@ -62,11 +62,11 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 SAID = {
-    "i": "no lower than the best single head",
+    "i": "no lower than the best single head by half a point",
     "i-far": "far from ImageNet above training on every task, whose head reads one layer",
     "ii": "adapters of the first task add less than a point",
-    "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole` was no part)",
-    "iv-sure": "at most half the calibration error of `lda`",
+    "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no part)",
+    "iv-sure": "at most half the calibration error of uncalibrated `lda`",
     "iv-strangers": "twice the strangers refused by distance",
 }
 """The hypotheses in a few words."""
