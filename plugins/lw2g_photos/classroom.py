@@ -294,9 +294,11 @@ class Classroom:
         with self._writing:
             self._closed = True
         doing = self._doing
-        if doing is not None:
-            tell_note(f"{doing[0]}: the page ends when this is done; Ctrl-C once more leaves the step out")
         try:
+            # within the block: whoever has read this may press Ctrl-C before the next line
+            if doing is not None:
+                once_more = "Ctrl-C once more leaves the step out"
+                tell_note(f"{doing[0]}: the page ends when this is done; {once_more}")
             self._step.acquire()
             self._forward.acquire()
         except BaseException:  # Ctrl-C once more, or another signal that ends the process

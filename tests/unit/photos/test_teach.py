@@ -36,6 +36,7 @@ from lw2g.errors import DataError
 from lw2g.model.exported import read_export
 from lw2g.model.places import reserved
 from lw2g.registry.catalogue import load_catalogue
+from lw2g_photos import classroom as classroom_module
 from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload, _made
 from lw2g_photos.server import Server
 
@@ -355,10 +356,11 @@ def test_sigterm_leaves_no_photo_behind(first: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob("lw2g-*")] == []
 
 
+@pytest.mark.parametrize("moment", ["waiting", "told"])
 def test_who_does_not_wait_for_a_step_leaves_no_photo_behind(
-    first: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    first: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, moment: str
 ) -> None:
-    """Ctrl-C says what is waited for; Ctrl-C once more goes without."""
+    """Ctrl-C says what is waited for; Ctrl-C once more goes without, as soon as the line has been read."""
     classroom = Classroom(first, load_catalogue(), device="cpu")
     received = Path(classroom._received.name)
 
@@ -366,7 +368,12 @@ def test_who_does_not_wait_for_a_step_leaves_no_photo_behind(
         raise KeyboardInterrupt
 
     with classroom._busy("learning from 6 images"):
-        monkeypatch.setattr(classroom, "_step", SimpleNamespace(acquire=interrupted, release=lambda: None))
+        step = SimpleNamespace(acquire=interrupted, release=lambda: None)
+        if moment == "told":
+            tell = classroom_module.tell_note
+            monkeypatch.setattr(classroom_module, "tell_note", lambda text: (tell(text), interrupted()))
+            step.acquire = lambda: pytest.fail("a process that was told to end waits")
+        monkeypatch.setattr(classroom, "_step", step)
         with pytest.raises(KeyboardInterrupt):
             classroom.close()
     assert "learning from 6 images: the page ends when this is done" in caplog.text
