@@ -276,6 +276,8 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
 
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
     (" (did you mean 'hide-prompt'?)", '')
+    >>> nearest("LDA", ["lda", "ridge"])
+    " (did you mean 'lda'?)"
     """
     match = _closest(name, known, near)
     if match is None:
@@ -285,14 +287,15 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
 
 def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
     """Return the name that is most alike, else the first that begins with what was written."""
-    names = list(known)
-    alike = difflib.get_close_matches(name, names, n=1, cutoff=near)
+    names = {other.lower(): other for other in known}
+    lowered = name.lower()
+    alike = difflib.get_close_matches(lowered, names, n=1, cutoff=near)
     if alike:
-        return alike[0]
+        return names[alike[0]]
     if len(name) >= _SHORTEST:
         for other in names:
-            if other.startswith(name):
-                return other
+            if other.startswith(lowered):
+                return names[other]
     return None
 
 

@@ -146,7 +146,8 @@ class Experiment:
             ConfigError: The directory is in use, or its path is not valid.
         """
         place = None if out is None else Path(out)
-        with new_directory(self.config, place, inputs=self.reads) as directory:
+        grows = self.catalogue.grows(self.config.baseline.name)
+        with new_directory(self.config, place, inputs=self.reads, grows=grows) as directory:
             yield directory
 
     def start(

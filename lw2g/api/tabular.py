@@ -162,13 +162,14 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         return sorted(found)
 
     def rows(self) -> list[Row]:
-        """Return path, state, finished tasks, seed, components and metrics of each run.
+        """Return path, components, seed, state, finished tasks and metrics of each run.
 
-        The policy is None where the method has no sets to decide on.
+        Where runs of the same components differ by an option, rows of these have it, too. The policy is None
+        where the method has no sets to decide on.
         """
         catalogue = load_catalogue()
         rows: list[Row] = []
-        for run in self.runs:
+        for run, differing in zip(self.runs, self.differing_options(), strict=True):
             named = {}
             for part in _COMPONENTS:
                 named[part] = run.options.get(f"{part}.name")
@@ -180,6 +181,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                     "run": str(run.path),
                     **named,
                     "seed": run.options.get("run.seed"),
+                    **differing,
                     "state": run.state,
                     "done": run.done,
                     "tasks": run.tasks,

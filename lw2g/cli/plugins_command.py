@@ -13,6 +13,7 @@ import attrs
 import click
 
 from lw2g.api.plugins import (
+    CORE_METRICS,
     KINDS,
     OWN_SECTIONS,
     commands,
@@ -25,7 +26,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of
 from lw2g.errors import counted
-from lw2g.runtime.console import console, print_wrapped, printable, table
+from lw2g.runtime.console import print_wrapped, printable
 
 if TYPE_CHECKING:
     from lw2g.api.plugins import Description
@@ -110,17 +111,19 @@ def _print_overview(
 def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
     """Print what a kind is, and each component with its summary."""
     click.echo(textwrap.fill(meaning_of_kind(kind), _width()) + "\n")
-    names = [_name(entry.component.name, entry.origin) for entry in entries]
-    width = max(map(len, names), default=0)
+    summaries = {}
+    if kind == "metric":  # those of lw2g itself come from no plugin
+        summaries = {name: metric.summary for name, metric in CORE_METRICS.items()}
+    for entry in entries:
+        summaries[_name(entry.component.name, entry.origin)] = summary_of(entry.component)
+    width = max(map(len, summaries), default=0)
     indent = " " * (width + 2)
     width_of_line = _width()
-    lines = []
-    for name, entry in zip(names, entries, strict=True):
-        line = f"{name.ljust(width)}  {summary_of(entry.component)}"
-        lines += textwrap.wrap(line, width_of_line, subsequent_indent=indent)
-    for line in lines or ["none is installed beside those of lw2g itself"]:
-        click.echo(printable(line))
-    click.echo("\noptions of one: lw2g plugins NAME")
+    for name, summary in summaries.items():
+        for line in textwrap.wrap(f"{name.ljust(width)}  {summary}", width_of_line, subsequent_indent=indent):
+            click.echo(printable(line))
+    if kind != "metric":  # a metric has no options
+        click.echo("\noptions of one: lw2g plugins NAME")
 
 
 def _name(name: str, origin: Origin) -> str:
@@ -193,11 +196,10 @@ def _print_detail(one: Description) -> None:
         print_wrapped(f"citation: {one.citation}", indent="  ")
     for line in one.traits:
         print_wrapped(line, indent="  ")
-    if one.options:
-        rows = [option.texts() for option in one.options]
-        columns = ("option", "type", "default", "range", "published", "help")
-        console().print(table("", columns, rows, left=6))
-    else:
-        click.echo("  no options\n")
+    click.echo("  options:" if one.options else "  no options")
+    for option in one.options:
+        print_wrapped(f"{option.name}: {option.facts()}", indent="    ")
+        if option.help:
+            print_wrapped(option.help, indent="        ")
     for line in one.notes:
         print_wrapped(line, indent="  ")

@@ -199,8 +199,11 @@ def status(directory: Path, as_json: bool) -> None:
             old.append((status.cell.label, ", ".join(options)))
     if old:
         console().print(table("finished otherwise than now", ("cell", "what differs"), old, left=2))
-        note(f"`lw2g sweep retry {directory} --stale` runs these again and keeps the old runs")
+        note(f"`lw2g sweep retry {as_word(directory)} --stale` runs these again and keeps the old runs")
     click.echo(counts_of(result.cells))
+    states = {status.state for status in result.cells}
+    if "running" not in states and states != {"finished"}:
+        note(f"nothing runs; `lw2g sweep retry {as_word(directory)}` goes on with all that is not finished")
 
 
 @sweep.command(
@@ -230,6 +233,7 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
     if running or waiting:
         stops = f"asked {counted(running, 'running cell')} to stop"
         click.echo(f"{stops}; {counted(waiting, 'waiting cell')} will not start")
+        note(f"`lw2g sweep retry {as_word(directory)}` goes on with all that is not finished")
     else:
         click.echo("nothing to stop: these cells have ended")
 

@@ -53,20 +53,19 @@ class OptionDescription:
     choices: tuple[str, ...] = ()
     component: str = ""
 
-    def texts(self) -> tuple[str, ...]:
-        """Return name, type, default, range, published value and help as cells of a table."""
-        published = "" if self.published is None else plain(self.published)
-        return self.name, self.type, plain(self.default), self.range, published, self.help
-
-    def sentence(self) -> str:
-        """Return help, type, range, default and published value in one line."""
+    def facts(self) -> str:
+        """Return type, range, default and published value."""
         facts = self.type
         if self.range:
             facts += f", {self.range}"
         facts += f"; default: {plain(self.default)}"
         if self.published is not None:
             facts += f"; published: {plain(self.published)}"
-        text = f"{self.help or self.name} ({facts})"
+        return facts
+
+    def sentence(self) -> str:
+        """Return help and facts in one line."""
+        text = f"{self.help or self.name} ({self.facts()})"
         # a plugin's help may hold anything, and the line becomes a comment of a file
         printable = "".join(char if char.isprintable() else " " for char in text)
         return " ".join(printable.split())

@@ -77,12 +77,13 @@ UNFINISHED = ".lw2g-part"
 
 @contextmanager
 def new_directory(
-    config: ExperimentConfig, out: Path | None, *, inputs: Sequence[Path] = ()
+    config: ExperimentConfig, out: Path | None, *, inputs: Sequence[Path] = (), grows: bool = True
 ) -> Iterator[Path]:
     """Make the directory of a run, and remove it after an error that left it empty.
 
     Args:
         config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, if ``out`` is None.
+        grows: Whether a policy decides; if not, the name is without it.
         out: The directory itself.
         inputs: What the run reads in addition to its data.
 
@@ -99,7 +100,10 @@ def new_directory(
         place.mkdir(parents=True, exist_ok=True)
         if out is None:
             # after the mkdir above: the numbered folder must be the last one made, and the first removed
-            place = _numbered(f"{config.benchmark.name}-{config.baseline.name}-{config.policy.name}")
+            parts = [config.benchmark.name, config.baseline.name]
+            if grows:
+                parts.append(config.policy.name)
+            place = _numbered("-".join(parts))
             new.insert(0, place)
         yield place
     except BaseException:  # a Ctrl-C, too

@@ -38,6 +38,8 @@ def test_default_directories_are_numbered(tmp_path, monkeypatch):
         with new_directory(CONFIG, None) as directory:
             assert directory.as_posix() == f"runs/glyphs-hide-prompt-min-{number}"
             assert directory.is_dir()
+    with new_directory(CONFIG, None, grows=False) as directory:
+        assert directory.as_posix() == "runs/glyphs-hide-prompt-1", "a policy decides nothing"
 
 
 def test_a_run_that_is_refused_leaves_no_directory(tmp_path, monkeypatch):
