@@ -160,6 +160,10 @@ def sentence(
         if before and not (point and before.startswith("- ")):
             yield ""
         before = part
+        if part.startswith("|"):
+            # a table keeps its lines
+            yield from FIELD.sub(filled, part).splitlines()
+            continue
         indent = "  " if point else ""
         filled_part = FIELD.sub(filled, " ".join(part.split()))
         # a line that began with "%" would be a remark on the site

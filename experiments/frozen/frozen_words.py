@@ -28,9 +28,11 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     less_lda, less_units = (_gains(names, own) for own in zip(*floors, strict=True))
     yield f"- The frozen answer has {less_lda} more than `lda`, and {less_units} more than random units."
     above, below = sides(known, runs, TRAINED, "report")
+    _, below_apart = sides(known, runs, TRAINED, "development")
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'}; elsewhere the interval has 0 in it."
+        f"{', '.join(below) or 'none'} (of development streams on {', '.join(below_apart) or 'none'}); "
+        "elsewhere the interval has 0 in it."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -48,7 +50,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     yield (
         "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head or product by left-out "
-        "images; in brackets on the frozen answer, where that differs:"
+        "images (*sure*: with its interval); in brackets on the frozen answer, where that differs:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -65,7 +67,8 @@ SAID = {
     "i": "no lower than the best single head by half a point",
     "i-far": "far from ImageNet above training on every task, whose head reads one layer",
     "ii": "adapters of the first task add less than a point",
-    "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no part)",
+    "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no "
+    "part)",
     "iv-sure": "at most half the calibration error of uncalibrated `lda`",
     "iv-strangers": "twice the strangers refused by distance",
 }

@@ -178,8 +178,13 @@ def row_of(record: dict[str, Any]) -> Cells:
         f"{pre[0]:.1f} to {pre[LAST - 2]:.1f}",
         f"{z[0]:+z.1f} to {z[-1]:+z.1f}",
         f"{angles.by_rank[0]:+z.1f} to {angles.by_rank[LAST - 2]:+z.1f}",
-        "".join("S" if one <= 0 else "G" for one in z),
+        decisions(z),
     )
+
+
+def decisions(z: Sequence[float]) -> str:
+    """Return what the rule would do with each task: S, which shares, or G, which grows."""
+    return "".join("S" if one <= 0 else "G" for one in z)
 
 
 def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
@@ -197,6 +202,7 @@ def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
 def told() -> dict[str, str]:
     """Return what stands for the fields of sentences, such as ``{one-12/rows/hfc}``; ``paper`` as printed."""
     named = {"paper": PAPER}
+    by_ranks = {}
     for record in of_policy("one"):
         growth = record["config"]["growth"]
         count = growth["space_images"]
@@ -204,7 +210,8 @@ def told() -> dict[str, str]:
         if name == "all":
             name = f"{growth['tap']}-{growth['heads']}"
         named[name] = row_of(record)
-    return {
+        by_ranks[f"{{{name}/rows/tasks-by-ranks}}"] = decisions(angles_of(record).by_rank[: LAST - 1])
+    return by_ranks | {
         f"{{{name}/rows/{what}}}": cell
         for name, cells in named.items()
         for what, cell in zip(COLUMNS, cells, strict=True)

@@ -39,6 +39,10 @@ def told(stored: Stored) -> Fields:
         named |= dict(of_policies(runs, stream))
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
+    for row in plan["pacs"]["policies"]:
+        every = [joins(runs, stream, row) for stream in PACS]
+        shared, like = (sum(each) for each in zip(*every, strict=True))
+        named[row, "pacs", "joins"] = f"{like} of {shared}"
     for verdict in judged(plan, found, runs):
         named["verdict", verdict.name, "word"] = verdict.verdict
         named["verdict", verdict.name, "found"] = verdict.found
@@ -105,8 +109,6 @@ def of_turns(
         yield (row, stream, "seeds"), str(len(own))
         yield (row, stream, "shared"), str(sum(second))
         yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
-        shared, like = joins(runs, stream, row)
-        yield (row, stream, "joins"), f"{like} of {shared}"
         measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
         if measured:
             for what, values in zip(("z", "z-by-ranks"), zip(*measured, strict=True), strict=True):
