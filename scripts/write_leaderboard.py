@@ -45,7 +45,8 @@ HEAD = """\
 # Leaderboard
 
 How many points each method ends above or below the floor, `lda` on frozen features, on streams of real images
-(`experiments/streams.toml`). ViT-Tiny, five epochs, presets. Other methods of lw2g were not measured here.
+(`experiments/streams.toml`). ViT-Tiny, squashed images, five epochs without augmentation, presets. Other
+methods of lw2g were not measured here.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
@@ -74,9 +75,10 @@ LEGEND = """
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
-  all. `lda` is weak on `pacs-art-sketch` and `waste-second`, where `ranpac adapt=none` has more; on
-  `cifar-whole` [other random units](frozen.md#how-good-it-is) have. Rows stand by it; with fewer orders
-  neither column compares them with the others. Two or three orders say little of further ones: of
+  all. `lda` is weak on `pacs-art-sketch`, `cifar-second` and `waste-second`, where `ranpac adapt=none` has
+  more, and on `signs-second`, where the frozen answer has; on `cifar-whole` [other random
+  units](frozen.md#how-good-it-is) have. Rows stand by it; with fewer orders neither column compares them
+  with the others. Two or three orders say little of further ones: of
   {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
@@ -85,7 +87,8 @@ LEGEND = """
   comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
-  images choose the penalty. `ranpac adapt=none`: 2,000 random units.
+  images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Two tasks*: `trained_tasks=2`. *Three
+  asked*: the answers of the three likeliest sets together.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.

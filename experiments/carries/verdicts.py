@@ -172,7 +172,7 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
         f"of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, of "
         f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
         f"{size} px in which it speaks: {spoken}. It says that new classes moved "
-        "more, not by (i) that old ones lose."
+        "more; (i) did not show that old ones then lose."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 

@@ -138,8 +138,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     over = [own.mean for own in differences(known, runs, "recommended", "lda").values()]
     if over:
         yield (
-            "It answers by `lda`, the frozen answer by the head that its images choose: over `lda` "
-            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number: its column falls, perhaps, "
+            "It answers by `lda`, the frozen answer by the head that its images choose. Over `lda` "
+            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number. Its column falls, perhaps, "
             "because more images give the frozen answer a better head."
         )
     images = FACTS[FEW]["train_per_class"]

@@ -28,11 +28,11 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     less_lda, less_units = (_gains(names, own) for own in zip(*floors, strict=True))
     yield f"- The frozen answer has {less_lda} more than `lda`, and {less_units} more than random units."
     above, below = sides(known, runs, TRAINED, "report")
-    _, below_apart = sides(known, runs, TRAINED, "development")
+    above_apart, below_apart = sides(known, runs, TRAINED, "development")
     yield (
         f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
-        f"{', '.join(below) or 'none'} (of development streams on {', '.join(below_apart) or 'none'}); "
-        "elsewhere the interval has 0 in it."
+        f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
+        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -49,8 +49,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     yield (
-        "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head or product by left-out "
-        "images (*sure*: with its interval); in brackets on the frozen answer, where that differs:"
+        "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head, or product of the "
+        "answers of two, by left-out images (*sure*: with its interval); in brackets on the frozen answer, "
+        "where that differs:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -70,7 +71,7 @@ SAID = {
     "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no "
     "part)",
     "iv-sure": "at most half the calibration error of uncalibrated `lda`",
-    "iv-strangers": "twice the strangers refused by distance",
+    "iv-strangers": "by distance twice the strangers refused as by the probability",
 }
 """The hypotheses in a few words."""
 
@@ -123,7 +124,8 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         "- With [each quarter of the classes unknown in turn](frozen_tables.md#how-sure-it-is) (order 0, "
         f"exploratory) the distance refuses more than the probability on {more['lda']} of {len(own)} streams "
-        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`)."
+        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`): which refuses more is "
+        "undecided."
     )
 
 
