@@ -164,12 +164,15 @@ class Runs(Tabular, Sequence["ReportedRun"]):
     def rows(self) -> list[Row]:
         """Return path, components, seed, state, finished tasks and metrics of each run.
 
-        Where runs of the same components differ by an option, rows of these have it, too. The policy is None
-        where the method has no sets to decide on.
+        Where runs of the same components differ by an option, the rows have it, too. The policy is None where
+        the method has no sets to decide on.
         """
+        from lw2g.config.describe import plain
+
         catalogue = load_catalogue()
         rows: list[Row] = []
-        for run, differing in zip(self.runs, self.differing_options(), strict=True):
+        differing = dict.fromkeys(key for options in self.differing_options() for key in options)
+        for run in self.runs:
             named = {}
             for part in _COMPONENTS:
                 named[part] = run.options.get(f"{part}.name")
@@ -181,7 +184,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                     "run": str(run.path),
                     **named,
                     "seed": run.options.get("run.seed"),
-                    **differing,
+                    **{key: plain(run.options[key]) for key in differing if key in run.options},
                     "state": run.state,
                     "done": run.done,
                     "tasks": run.tasks,

@@ -69,4 +69,8 @@ def require_model_first(model: Path, *others: Path) -> None:
             f"the model comes first: lw2g {command} {' '.join(words)}",
         )
     if model.is_file():
-        raise ConfigError(no_folder(model), "give a folder as MODEL")
+        remedy = "give a folder as MODEL"
+        if not others:
+            command = click.get_current_context().info_name
+            remedy = f"the model comes first: lw2g {command} MODEL {as_word(model)}"
+        raise ConfigError(no_folder(model), remedy)

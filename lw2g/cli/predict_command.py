@@ -26,7 +26,7 @@ __all__ = ["predict"]
     help=help_of(models.predict, "Exit code 1 says that some image cannot be used."),
 )
 @click.argument("run", metavar="MODEL", type=ModelPath(path_type=Path))
-@click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1, required=True)
+@click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1)
 @option_of(models.predict, "top_k", metavar="K")
 @options_of(models.load, "device")
 @options_of(models.load, "task", "batch_size", "weights", cls=Further)
@@ -37,6 +37,8 @@ __all__ = ["predict"]
 def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Print the classes of each image, and where sets differ the task and the set that answered."""
     require_model_first(run, *images)
+    if not images:
+        raise click.UsageError("missing argument 'IMAGES...'")
     model, entries = models.predict(run, images, **options)
     bad = [entry for entry in entries if "error" in entry]
     if as_json:

@@ -18,7 +18,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import Interrupted, as_word, counted
+from lw2g.errors import DataError, Interrupted, as_word, counted
 from lw2g.runtime.console import console, note, printable, table
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def run_grid(
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
         plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
+        if out is not None:
+            _note_finished(plan, out)
         print_plan(plan, as_json=as_json)
         return
     with _watching() as watch:
@@ -149,6 +151,20 @@ def run_grid(
     if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
     _finish(result, has_table=rehearse is None)
+
+
+def _note_finished(plan: Plan, out: Path) -> None:
+    """Tell how many cells of a plan a sweep has finished, which do not run again."""
+    try:
+        statuses = sweeps.sweep_status(out).cells
+    except DataError:  # there is none yet
+        return
+    names = {cell.name for cell in plan.cells}
+    finished = sum(status.state == "finished" and status.cell.name in names for status in statuses)
+    if finished:
+        note(
+            f"{finished} of these {len(names)} cells are finished and do not run again; the cost is that of all"
+        )
 
 
 def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:

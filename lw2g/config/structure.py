@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import types
@@ -248,6 +249,10 @@ def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
     wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind)).replace("of float", "of numbers")
     for name, meant in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
         wanted = re.sub(rf"\b{name}\b", meant, wanted)
+    if wanted.startswith("list of") and isinstance(value, str):
+        parts = [part.strip() for part in value.split(",")]
+        listed = json.dumps(parts) if "str" in wanted else f"[{', '.join(parts)}]"
+        hint += f"; write {listed}"
     return ValueError(f"expected {wanted} but got {shown(value)}{hint}")
 
 

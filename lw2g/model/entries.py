@@ -54,11 +54,12 @@ def entries_of(
 
 
 def reject_below(threshold: float, scores: Sequence[float], entries: Sequence[dict[str, Any]]) -> None:
-    """Take the class from each entry whose score is below a threshold, and note scores in all of them."""
+    """Take class and number from each entry whose score is below a threshold, and note scores in all."""
     for entry, score in zip(entries, scores, strict=True):
         rejected = score < threshold
         entry |= {"score": score, "threshold": threshold, "rejected": rejected, "best": entry["class"]}
-        entry["class"] = None if rejected else entry["best"]
+        if rejected:
+            entry |= {"class": None, "class_index": None}
 
 
 def named(image: Asked, error: DataError) -> DataError:

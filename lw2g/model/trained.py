@@ -375,7 +375,8 @@ class TrainedModel(nn.Module):
             images: The images.
             top_k: How many classes to name.
             reject: Share of known images that may be called unknown. Then an entry has ``score``,
-                ``threshold``, ``rejected`` and ``best`` too; ``class`` is None where it is rejected.
+                ``threshold``, ``rejected`` and ``best`` too; ``class`` and ``class_index`` are None where it
+                is rejected.
             partial: Whether to answer for the other images where some cannot be used. The entry of such has
                 ``error`` and no answer: None, and an empty ``top``.
             on_features: Called with what the head was fed of the images that have an answer, ``[n, F]``.

@@ -18,6 +18,7 @@ __all__ = [
     "Cells",
     "cell_blocks",
     "counted_in",
+    "few_in_words",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
@@ -378,16 +379,23 @@ def _on_differences(table: Table, reference: Row | None) -> list[str]:
     return parts
 
 
+def _units_of(pairs: Collection[Draw]) -> str:
+    return "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
+
+
+def few_in_words(pairs: Collection[Draw], number: int) -> str:
+    """Return what an interval over so few orders or seeds does not tell; empty where they are not few."""
+    if number == 1:
+        return "a single pair tells nothing of other seeds and orders"
+    return f"{number} {_units_of(pairs)} tell little of others" if number < LEAST_TESTED else ""
+
+
 def _intervals(pairs: Collection[Draw], numbers: Sequence[int]) -> list[str]:
     """Return what intervals and p values of differences are; ``numbers``: orders or seeds of each row."""
-    units = "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
+    units = _units_of(pairs)
     fewest = min(numbers)
-    few = ""
-    if fewest == 1:
-        few = " (a single pair tells nothing of other seeds and orders)"
-    elif fewest < LEAST_TESTED:
-        few = f" ({fewest} {units} tell little of others)"
-    of_faa = [f"intervals of FAA over {over_in_words(pairs)}{few}, paired bootstrap"]
+    few = few_in_words(pairs, fewest)
+    of_faa = [f"intervals of FAA over {over_in_words(pairs)}{f' ({few})' if few else ''}, paired bootstrap"]
     if max(numbers) >= LEAST_TESTED:
         of_faa.append("p corrected for the number of rows (Holm)")
     if fewest < LEAST_TESTED:

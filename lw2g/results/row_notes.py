@@ -33,14 +33,16 @@ Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 
 def different_orders(rows: Rows) -> Iterator[str]:
     """Yield that the means of rows over different class orders do not compare, with the orders of each."""
-    labels: dict[str, list[str]] = defaultdict(list)
-    orders = set()
+    labels: dict[frozenset[tuple[int, ...]], list[str]] = defaultdict(list)
+    names = {}
     for label, runs in rows:
         if runs[0].state == "finished":  # others stand in rows of their own
-            labels[named_orders(runs)].append(label)
-            orders.add(frozenset(tuple(run.record["class_order"]) for run in runs))
-    if len(orders) > 1:
-        yield f"means over different class orders do not compare: {_by_what(labels)}"
+            orders = frozenset(tuple(run.record["class_order"]) for run in runs)
+            labels[orders].append(label)
+            names.setdefault(orders, named_orders(runs))
+    if len(labels) > 1:
+        each = (f"{names[orders]} ({'; '.join(of)})" for orders, of in labels.items())
+        yield f"means over different class orders do not compare: {', '.join(each)}"
 
 
 def different_seeds(rows: Rows) -> Iterator[str]:

@@ -461,6 +461,11 @@ def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -
     """Return the classes of all domains as ``<domain>/<class>``."""
     classes: dict[str, ClassFiles] = {}
     for domain, root in domains.items():
+        if draw is None and not _has_splits(root) and find_images(root).paths:
+            raise DataError(
+                f"{str(root.absolute())!r} holds images, as a class does, and no train/ and test/",
+                "if these folders are classes, leave benchmark.stream out",
+            )
         for name, files in _scan_root(root, draw, notes).items():
             classes[f"{domain}/{name}"] = files
     return classes

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import spread
+from lw2g.results.cells import few_in_words, spread
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
@@ -135,11 +135,18 @@ def _apart(row: Row, other: Row, whose: str) -> str:
     gap = row.difference(other, COLUMNS["faa"])
     if gap is None:
         return f" No pair of equal seed and class order tells how far that is from {whose}."
-    told = f" That is {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
+    common = row.draws & other.draws
+    told = " That is"
+    if common != row.draws | other.draws:
+        told = f" Over {counted(len(common), 'pair')} of equal seed and class order that is"
+    told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
     if gap.low is None or gap.high is None:
         return f"{told}."
     told += f" (95 % interval {gap.low:+z.1f} to {gap.high:+z.1f}"
-    return f"{told}, in which 0 lies: which is better is open)." if gap.low <= 0 <= gap.high else f"{told})."
+    if gap.low <= 0 <= gap.high:
+        told += ", in which 0 lies: which is better is open"
+    few = few_in_words(common, gap.n)
+    return f"{told}; {few})." if few else f"{told})."
 
 
 def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, str]]:

@@ -92,13 +92,16 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
 
 @click.command(help=help_of(photographs.unlearn))
 @_MODEL
-@click.argument("name", metavar="[CLASS]", required=False)
+@click.argument("names", metavar="[CLASS]", nargs=-1)
 @options_of(photographs.unlearn, "last")
 @option_of(photographs.unlearn, "out", metavar="MODEL2")
 @options_of(photographs.unlearn, "device", "weights")
 @_JSON
-def unlearn(model: Path, name: str | None, last: bool, as_json: bool, **options: Any) -> None:
+def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **options: Any) -> None:
     """Print what was forgotten, and what of it may remain."""
+    if len(names) > 1:
+        raise click.UsageError(f"one class at a time, or in quotes: {as_word(' '.join(names))}")
+    name = names[0] if names else None
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
     with _saying_what_is_left(model, options["out"]):

@@ -162,7 +162,7 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
                 f"{where}: the model has forgotten the class {unknown[0]!r}",
                 f"leave {what} out, or teach it again: lw2g learn",
             )
-        later = _later_model(model, unknown)
+        later = _later_model(model, tested)
         if later is None:
             remedy = f"rename {what} as the model calls it, learn it, or give unknown classes as "
             remedy += "--strangers FOLDER"
@@ -177,7 +177,7 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
 
 
 def _later_model(model: TrainedModel, classes: Collection[str]) -> str | None:
-    """Return the last MODEL-N beside a model that was learned from it and knows some classes."""
+    """Return the last MODEL-N beside a model that was learned from it and knows all these classes."""
     if model.home is None or not is_export(model.home.folder):
         return None
     folder = model.home.folder

@@ -274,6 +274,8 @@ def test_a_wrong_folder_names_its_command(tree, tmp_path):
     make_tree(tmp_path / "both" / "sketches")
     with pytest.raises(DataError, match=r"each of its 1 folders has both.*benchmark\.stream=domains"):
         stream(tmp_path / "both")
+    with pytest.raises(DataError, match=r"holds images, as a class does.*leave benchmark\.stream out"):
+        stream(flat, stream="domains")
 
 
 def test_half_a_tree_is_refused(tree):

@@ -239,6 +239,7 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     call("--out", "here", grid, code=1)
     cell = json.loads(call("status", "here", "--json"))[0]["name"]
     shutil.copytree(finished[0], f"here/{cell}")
+    assert "1 of these 2 cells are finished and do not run again" in call("--out", "here", grid, "--dry-run")
     call("retry", "here", code=1)
     for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
         printed = CliRunner().invoke(main, ["report", "here", *more]).output

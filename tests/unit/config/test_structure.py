@@ -33,6 +33,7 @@ class Options:
     power: Literal[2, 4] = 2
     either: Literal["auto", "none"] | int | None = "auto"
     blocks: tuple[int, ...] = option((0, 1), "h", converter=tuple)
+    names: tuple[str, ...] = ()
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     root: Path | None = None
     inner: Inner = attrs.field(factory=Inner)
@@ -76,8 +77,9 @@ def test_plain_values_become_typed_ones(table, expected):
         ("rule", "reech", "expected one of 'reach', 'below' but got 'reech' (did you mean 'reach'?)"),
         ("power", True, "expected one of 2, 4 but got True"),
         ("power", 2.0, "expected one of 2, 4 but got 2.0"),
-        ("blocks", "01", "expected list of whole numbers but got '01'"),
+        ("blocks", "0, 1", "expected list of whole numbers but got '0, 1'; write [0, 1]"),
         ("blocks", [0, "a"], "expected list of whole numbers but got [0, 'a']"),
+        ("names", "a,b", 'expected list of str but got \'a,b\'; write ["a", "b"]'),
         ("mean", [0.5], "expected list of 3 values: a number, a number, a number but got [0.5]"),
         ("root", 3, "expected path or 'none' but got 3"),
         ("epoch", 3, "no such option (did you mean 'epochs'?)"),

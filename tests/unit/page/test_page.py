@@ -417,13 +417,14 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
 
 def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
     """With its seeds and class orders, how many runs a mean is of, and what a band is where one is drawn."""
-    told = []
+    told, answers = [], []
     band = {figure.name: figure.band for figure in FIGURES if figure.legend}
     assert band == {"curves": True, "pareto": False}
     for name, policy, seed in (("a", "min", 0), ("b", "always", 0), ("c", "min", 1), ("d", "always", 1)):
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
         told.append(shown_of(table, band=band["curves"]))
+        answers.append(answer_of(table, table.rows[-1]).words)
         assert told[-1].partition(" A band ")[0] == shown_of(table, band=band["pareto"])
     drawn, of_band = (
         "(seeds 0 and 1 of one class order)",
@@ -435,6 +436,9 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
         f"Shown is each row's mean of 1 to 2 runs {drawn}. {of_band}",
         f"Shown is each row's mean of 2 runs {drawn}. {of_band}",
     ]
+    # the answer says what so few do not tell
+    assert " Over 1 pair of equal seed and class order that is 0.0 points above " in answers[2]
+    assert answers[3].endswith("which is better is open; 2 seeds tell little of others).")
     # the same rows have an interval over their images, and a p value from five pairs on
     of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
     for seed, policy in product((2, 3, 4), ("min", "always")):
@@ -443,6 +447,7 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
     of_five = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
     assert of_two.low is not None
     assert (of_two.n, of_two.p, of_five.n, of_five.p) == (2, None, 5, 1.0)
+    assert "tell little" not in answer_of(table, table.rows[-1]).words
 
 
 def test_what_is_mixed_is_told_by_what_differs():

@@ -125,10 +125,12 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
         learned = tmp_path / name
         write_images(learned / name, (30, 200, 30), 6, number)
         lw2g.learn(model[0].with_name("model-2") if number > 2 else model[0], learned)
+    lw2g.unlearn(model[0].with_name("model-3"), "rad")  # model-4, the last one, knows it no more
+    write_images(tmp_path / "more" / "red", (200, 30, 30), 1, 9)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     later = model[0].with_name("model-3")
     assert f"; {later} knows it: lw2g test {later} {tmp_path / 'more'}\n" in done.stderr
-    for number in (2, 3):
+    for number in (2, 3, 4):
         shutil.rmtree(model[0].with_name(f"model-{number}"))
     lw2g.unlearn(model[0], "blue", out=tmp_path / "red-alone")
     alone = ["predict", str(tmp_path / "red-alone"), str(tmp_path / "more")]

@@ -391,6 +391,12 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class or --last"),
+        (("unlearn", models["first"], "a", "b"), "one class at a time, or in quotes: 'a b'"),
+        (
+            ("predict", image := next(glyphs.glob("cat/*/*"))),
+            f"the model comes first: lw2g predict MODEL {image}\n",
+        ),
+        (("predict", models["first"]), "missing argument 'IMAGES...'"),
         (("learn", glyphs, models["first"]), f"the model comes first: lw2g learn {models['first']} {glyphs}"),
         (("test", glyphs, models["first"]), f"the model comes first: lw2g test {models['first']} {glyphs}"),
         (
@@ -833,6 +839,9 @@ def test_unknown_images_are_rejected_on_request_alone(models: dict[str, Path], g
     assert [row["best"] for row in found] == [row["class"] for row in plain]
     assert all(
         (row["class"] is None) == row["rejected"] == (row["score"] < row["threshold"]) for row in found
+    )
+    assert all((row["class_index"] is None) == row["rejected"] for row in found), (
+        "no number of a class, either"
     )
     assert np.mean([row["rejected"] for row in found]) < 0.4
     noise = torch.randint(

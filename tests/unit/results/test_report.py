@@ -59,6 +59,24 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
     )
 
 
+def test_equal_orders_in_another_sequence_are_the_same(write_run, installed):
+    """Rows over the same class orders stand together, whichever of their runs was found first."""
+    orders = {seed: {"benchmark.order": "seeded", "benchmark.order_seed": seed} for seed in (1, 2)}
+    held = {1: [0, 1], 2: [1, 0]}
+    runs = [write_run(80.0, **orders[seed], **{"record.class_order": held[seed]}) for seed in (1, 2)]
+    for seed in (2, 1):
+        more = {"record.class_order": held[seed], "baseline.epochs": 9}
+        runs.append(write_run(81.0, **orders[seed], **more))
+    assert not tables_of(runs, installed)[0].unlike
+    runs.append(write_run(60.0, **LW2G))
+    others = "dual-prompt x always; dual-prompt[epochs=9] x always"
+    assert (
+        tables_of(runs, installed)[0]
+        .unlike[0]
+        .endswith(f": orders seeded 1 and seeded 2 ({others}), order natural (dual-prompt x min)")
+    )
+
+
 def test_a_table_says_over_how_many_tasks_accuracy_is(write_run, installed):
     """Where tasks have brought no new class, in any of the runs."""
     matrices = [[[80.0, 80.0], [None, None]], [[80.0, 80.0], [None, 80.0]]]
