@@ -162,9 +162,8 @@ def _note_finished(plan: Plan, out: Path) -> None:
     names = {cell.name for cell in plan.cells}
     finished = sum(status.state == "finished" and status.cell.name in names for status in statuses)
     if finished:
-        note(
-            f"{finished} of these {len(names)} cells are finished and do not run again; the cost is that of all"
-        )
+        told = f"{finished} of these {len(names)} cells are finished and do not run again"
+        note(f"{told}; the cost is that of all")
 
 
 def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:

@@ -34,7 +34,7 @@ Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 def different_orders(rows: Rows) -> Iterator[str]:
     """Yield that the means of rows over different class orders do not compare, with the orders of each."""
     labels: dict[frozenset[tuple[int, ...]], list[str]] = defaultdict(list)
-    names = {}
+    names: dict[frozenset[tuple[int, ...]], str] = {}
     for label, runs in rows:
         if runs[0].state == "finished":  # others stand in rows of their own
             orders = frozenset(tuple(run.record["class_order"]) for run in runs)
