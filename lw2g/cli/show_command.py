@@ -166,6 +166,7 @@ def _print_record(results: Recorded) -> None:
     parts = list(part_rows(results))
     if parts:
         print_table("further numbers", ("task", "candidate", "measure", "numbers"), parts, left=4)
+    _print_tasks(record)
     for key, title in (("accuracy_matrix", "accuracy by task"), ("retrieval_matrix", "retrieval by task")):
         if record.get(key):
             out.print(_matrix(record[key], f"{title} (percent)"))
@@ -183,6 +184,26 @@ def _print_record(results: Recorded) -> None:
         print_table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
     print_table("costs", ("part", "value"), _costs(record))
     _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
+
+
+def _print_tasks(record: Record) -> None:
+    """Print the domain, if there are some, and the classes of each task that was learned."""
+    domains = record.get("domains")
+    done = len(record["accuracy_matrix"])
+    rows = []
+    for task, targets in enumerate(record.get("task_classes", ())[:done]):  # an older record has none
+        names = [record["class_names"][target] for target in targets]
+        domain = [domains[task]] if domains else []
+        rows.append((str(task + 1), *domain, _first(names)))
+    if rows:
+        columns = ("task", "domain", "classes") if domains else ("task", "classes")
+        print_table("tasks", columns, rows, left=3)
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    text = ", ".join(names[:_NAMED])
+    return f"{text} and {len(names) - _NAMED} more" if len(names) > _NAMED else text
 
 
 def _findings(record: Record) -> Iterator[str]:
@@ -255,9 +276,7 @@ def _motions(record: Record, motions: Sequence[Record]) -> Iterator[tuple[str, .
         held = [names[target] for target in entry["held"]]
         shown = f"{len(held)} of {entry['carried']}"
         if held:
-            shown += f": {', '.join(held[:_NAMED])}"
-        if len(held) > _NAMED:
-            shown += ", ..."
+            shown += f": {_first(held)}"
         yield (str(entry["task"] + 1), digits(entry["new"]), digits(entry["old"]), times, shown)
 
 
@@ -273,8 +292,8 @@ def _terms(results: Recorded) -> dict[str, str]:
     return terms | results.explained | {name: text for name, text in _COSTS.items() if name in costs}
 
 
-_NAMED = 3
-"""Held classes that are named."""
+_NAMED = 4
+"""Classes that are named."""
 
 _COSTS = {
     "evidence (s)": "seconds of deciding on growth",

@@ -17,7 +17,7 @@ from pathlib import Path
 from lw2g.disk.origins import ComponentOrigin, noted_origins
 from lw2g.registry.markers import PROJECT
 
-__all__ = ["CodeNow", "changed_code", "code_among", "code_now", "code_with"]
+__all__ = ["CodeNow", "changed_code", "code_among", "code_now", "code_with", "is_of_several"]
 
 CodeNow = Callable[[str], str | None]
 """Returns the code of an installed distribution, as :func:`code_now` does."""
@@ -118,14 +118,15 @@ def _differ(one: str, other: str) -> bool:
 
 
 def code_among(runs: Iterable[Path]) -> Mapping[str, Mapping[str, int]]:
-    """Return the distributions of which some runs have had different code: each, with how many had it."""
+    """Return what runs have had of each stranger's distribution: each code, with how many runs had it."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for run in runs:
         for name, had in _code_of(run).items():
             for one in had:
                 counts[name][one] += 1
-    differing = {}
-    for name, of_code in counts.items():
-        if any(_differ(one, other) for one, other in combinations(of_code, 2)):
-            differing[name] = of_code
-    return differing
+    return counts
+
+
+def is_of_several(code: Iterable[str]) -> bool:
+    """Whether two differ among what runs have had of a distribution."""
+    return any(_differ(one, other) for one, other in combinations(code, 2))

@@ -37,7 +37,7 @@ class Given:
     Attributes:
         who: The submitter.
         tuned_on: What was tuned, and on which images, in the submitter's words.
-        protocol: The protocol's id in the store, with its version.
+        protocol: The protocol's id in the store, with its version, or those of all class orders of the row.
         badges: The badges that all runs of the submitter's row have.
         plugin: Where the method's plugin lies, ``URL@COMMIT``, if it is on no package index.
     """

@@ -135,7 +135,8 @@ def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | 
     parts = []
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
-        captions = ["mean $\\pm$ sample standard deviation over $n$ runs; best in bold, controls apart"]
+        apart = ", controls apart" if any(row.control for row in table.rows) else ""
+        captions = [f"mean $\\pm$ sample standard deviation over $n$ runs; best in bold{apart}"]
         reference = table.reference(against)
         if reference is not None:
             captions.append(f"differences from {_tex(reference.label)}, with 95\\,\\% intervals")

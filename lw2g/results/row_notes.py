@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from lw2g.config.roles import role_of_key
-from lw2g.disk.plugin_code import code_among
+from lw2g.disk.plugin_code import code_among, is_of_several
 from lw2g.errors import counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
@@ -69,11 +69,19 @@ def different_constraints(rows: Rows, catalogue: Catalogue) -> Iterator[str]:
 
 
 def different_code(rows: Rows) -> Iterator[str]:
-    """Yield which rows are of runs that have had different versions, or different code, of a plugin."""
+    """Yield which rows are of runs with different code of a plugin, and which rows differ in it."""
+    labels: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    every: dict[str, set[str]] = defaultdict(set)
     for label, runs in rows:
         for name, counts in code_among(run.path for run in runs).items():
-            each = ", ".join(f"{code} in {counted(number, 'run')}" for code, number in counts.items())
-            yield f"runs of one row have different code of a plugin: {label}: {name} {each}"
+            labels[name][" and ".join(sorted(counts))].append(label)
+            every[name].update(counts)
+            if is_of_several(counts):
+                each = ", ".join(f"{code} in {counted(number, 'run')}" for code, number in counts.items())
+                yield f"runs of one row have different code of a plugin: {label}: {name} {each}"
+    for name, of_rows in labels.items():
+        if len(of_rows) > 1 and is_of_several(every[name]):
+            yield f"rows have different code of {name}: {_by_what(of_rows)}: a difference may be the code's"
 
 
 def _by_what(labels: Mapping[str, Sequence[str]]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
+from lw2g.results.table import Row, Table
 from lw2g_page import compare, inside
 from lw2g_page.drawings import drawing_of
 from lw2g_page.numbers import Field, Numbers
@@ -24,6 +25,8 @@ class Figure:
         name: Its anchor.
         title: Its title.
         reading: How to read it.
+        of_controls: What the reading adds where a row is a control.
+        of_joint: What it adds where a run learned all tasks at once, beside others that did not.
         of: Computes its numbers from the rows of a table, or from one run.
         fields: The columns of its numbers.
         drawing: A Vega-Lite specification without data.
@@ -44,6 +47,8 @@ class Figure:
     name: str
     title: str
     reading: str
+    of_controls: str = ""
+    of_joint: str = ""
     of: Callable[[Any], Numbers]
     fields: Sequence[Field]
     drawing: dict[str, Any]
@@ -58,6 +63,20 @@ class Figure:
     finished: bool = True
     accuracies: Sequence[str] = ()
     accurate: Sequence[str] = ()
+
+    def rows_of(self, table: Table) -> Sequence[Row]:
+        """Return the rows of a table that it shows."""
+        return [row for row in table.rows if row.finished] if self.finished else table.rows
+
+    def reading_of(self, table: Table) -> str:
+        """Return how to read it where it shows rows of a table: nothing of rows that are not there."""
+        rows = self.rows_of(table)
+        parts = [self.reading]
+        if any(row.control for row in rows):
+            parts.append(self.of_controls)
+        if len({row.runs[0].tasks == 1 for row in rows}) > 1:
+            parts.append(self.of_joint)
+        return " ".join(filter(None, parts))
 
 
 def _figures() -> tuple[Figure, ...]:

@@ -159,7 +159,8 @@
     spec.datasets = { ...extra, rows: data };
     spec.width = width;
     spec.autosize = { type: "fit-x", contains: "padding" };
-    spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${definition.reading} The numbers are in the table below.`;
+    const reading = place.closest("figure").querySelector(".reading").textContent;
+    spec.description = `${[definition.title, panel].filter(Boolean).join(": ")}. ${reading} The numbers are in the table below.`;
     LAYOUTS[definition.layout]?.(spec, data, width);
     if (panel === "sets") {  // there is no half of one
       const costs = data.map((datum) => datum.cost);

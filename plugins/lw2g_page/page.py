@@ -50,6 +50,8 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
+_NO_DATA = {"of", "reading", "of_controls", "of_joint"}
+"""What the script is not given of a figure: a function, and words that stand in the page."""
 _ALL_REMARKS = "all remarks below"
 """What leads to the list of all remarks."""
 _TILES = {
@@ -87,6 +89,7 @@ class _Section:
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
         results: The table of results.
+        readings: How to read each figure, by its name.
         shown: What figures with a band, and those without, show of each row: one run or a mean.
         published: Whether there are published values.
         reference: The name of the row that differences refer to; empty without one.
@@ -109,6 +112,7 @@ class _Section:
     answer: Answer
     conditions: Sequence[tuple[str, str]]
     results: Results
+    readings: Mapping[str, str]
     shown: Mapping[bool, str]
     published: bool
     reference: str
@@ -153,7 +157,7 @@ def page_of(
     sections = []
     for table in tables:
         sections.append(_section(table, catalogue, columns, against, allowance, single=single))
-    figures = [attrs.asdict(figure, filter=lambda field, _: field.name != "of") for figure in FIGURES]
+    figures = [attrs.asdict(figure, filter=lambda field, _: field.name not in _NO_DATA) for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
     body: str = template.render(
         version=__version__,
@@ -268,6 +272,7 @@ def _section(
         answer=answer_of(table, reference),
         conditions=conditions_above(table, _num_tested(opened)),
         results=results_of(table, columns, shown, reference),
+        readings={figure.name: figure.reading_of(table) for figure in FIGURES},
         shown={band: shown_of(table, band=band) for band in (True, False)},
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else reference.label,
@@ -343,11 +348,10 @@ def _num_tested(opened: Sequence[Inside]) -> int | None:
 
 def _compared(table: Table, reference: Row | None) -> dict[str, Any]:
     """Return the rows of a table and the numbers that compare them, for the script."""
-    finished = [row for row in table.rows if row.finished]
     numbers = {}
     for figure in FIGURES:
         if figure.scope == "rows":
-            numbers[figure.name] = _for_script(figure.of(finished if figure.finished else table.rows))
+            numbers[figure.name] = _for_script(figure.of(figure.rows_of(table)))
     picked = {}
     if reference is not None:
         picked["against"] = reference.label

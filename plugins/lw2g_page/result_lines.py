@@ -20,6 +20,8 @@ _LISTED = 8
 """The largest number of unfinished runs that are listed."""
 _MIXED = "mixed"
 """The column that tells in what rows are not comparable."""
+_CONTROL = "control"
+"""What a row is that counts for no best value."""
 _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
 _LOST = "FFM"
@@ -93,6 +95,11 @@ class Results:
         cells = [cell.content for line in self.lines for cell in line.cells]
         return any(isinstance(content, Cell) and content.best for content in cells)
 
+    @property
+    def has_controls(self) -> bool:
+        """Whether some row is a control."""
+        return any(_CONTROL in line.roles for line in self.lines)
+
 
 def results_of(
     table: Table, columns: Sequence[Column], shown: Sequence[Column], reference: Row | None = None
@@ -137,7 +144,7 @@ def results_of(
         chosen = []
         for title, value in zip(options.titles, values, strict=True):
             chosen.append(ResultCell(title, value or "-", text=True))
-        roles = ["control"] if row.control else []
+        roles = [_CONTROL] if row.control else []
         if row is reference:
             roles.append("reference")
         made.append(Line(label=row.label, roles=roles, cells=[*chosen, *cells]))

@@ -16,7 +16,9 @@ import attrs
 from lw2g.config.structure import misfit
 from lw2g.disk.protocol import digest_of, facts_of
 from lw2g.disk.sealed import write_atomically
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.interfaces.options import options_of_role
+from lw2g.registry.catalogue import Catalogue
 from lw2g_store.bounds import read_json
 from lw2g_store.packs import require_hash
 
@@ -27,11 +29,13 @@ __all__ = [
     "add_protocol",
     "init",
     "is_store",
+    "naming_command",
     "packs_in",
     "protocol_of",
     "protocols_in",
     "require_store",
     "run_folder",
+    "says_which_data",
     "take_back",
 ]
 
@@ -123,10 +127,21 @@ def add_protocol(store: Path, record: Mapping[str, Any], seeds: list[int], data:
     while (path := store / PROTOCOLS / f"{name}@{number}.json").exists():
         number += 1
     if not PROTOCOL_ID.fullmatch(f"{name}@{number}"):
-        raise DataError(f"{name!r} cannot be the name of a folder")
+        raise DataError(f"{name!r} cannot be the name of a folder", "use small letters, digits, - and .")
     content = {"id": f"{name}@{number}", "hash": digest_of(facts), "seeds": seeds, "facts": facts}
     _write_all({path: (json.dumps(content, indent=1) + "\n").encode()})
     return path
+
+
+def says_which_data(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
+    """Return whether the benchmark of a record says which data it has; ``folder`` does not."""
+    entry = catalogue.find("benchmark", record["config"]["benchmark"]["name"])
+    return entry is None or not options_of_role(entry.component.config, "title")
+
+
+def naming_command(store: Path, run: Path) -> str:
+    """Return the command that adds the protocol of a run whose data the user has to name."""
+    return f"lw2g store protocol {as_word(store)} {as_word(run)} --data NAME"
 
 
 def _write_all(contents: Mapping[Path, bytes]) -> None:
@@ -176,8 +191,16 @@ def read_protocol(store: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True) -> dict[str, Any] | None:
+def protocol_of(
+    store: Path, record: Mapping[str, Any], *, required: bool = True, remedy: str = ""
+) -> dict[str, Any] | None:
     """Return the protocol of a store that a record fits; None outside of a store.
+
+    Args:
+        store: The store.
+        record: The run's record.
+        required: Whether to raise an error where the store has none.
+        remedy: What to do about that.
 
     Raises:
         DataError: The store has none, and one is required.
@@ -200,8 +223,7 @@ def protocol_of(store: Path, record: Mapping[str, Any], *, required: bool = True
         raise DataError(
             f"the store has no protocol{which} with the hash of the run ({record['protocol_id']}, "
             f"{record['protocol_hash'][:12]})",
-            f"in a store of your own: lw2g submit --new-protocol; else a maintainer adds it: "
-            f"lw2g store protocol {store} RUN",
+            remedy,
         )
     return None
 

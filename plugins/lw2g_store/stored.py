@@ -14,17 +14,21 @@ import attrs
 
 from lw2g.config.directory import RECORD
 from lw2g.config.roles import role_of_key
+from lw2g.disk.protocol import digest_of, facts_of
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, counted
 from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import Given, ReportedRun
+from lw2g.results.row_names import settings_of
 from lw2g_store.badges import read_badges
 from lw2g_store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
 from lw2g_store.packs import Pack, is_pack, opened
 
 __all__ = ["Stored", "beside", "stored_runs", "with_answers"]
 
+_OF_AN_ORDER = {"class_order", "data", "test_ids", "test_labels"}
+"""Facts of a protocol that are others in another class order of the same data."""
 _NAMED = 3
 """Protocols that are named."""
 _LONGEST = 40
@@ -175,8 +179,35 @@ def beside(
         record = {**run.record, "config": config, "class_names": same_protocol.record["class_names"]}
         others.append(attrs.evolve(run, config=config, record=record))
     if others:
-        return others, stored.left_out
+        return _with_joined_orders(others, catalogue), stored.left_out
     return [], [*stored.left_out, _none_added(store, stored)]
+
+
+def _with_joined_orders(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[ReportedRun]:
+    """Return runs of a store, where those that differ in seed and class order alone are one row.
+
+    The row has all versions of the protocol, and the badges that all its runs have.
+    """
+    rows: dict[Any, list[tuple[ReportedRun, Given]]] = defaultdict(list)
+    for run in runs:
+        if run.given is not None:
+            name, _, _ = run.given.protocol.rpartition("@")
+            same = attrs.evolve(run.given, protocol=name, badges=())
+            rows[_without_order(run, catalogue), same].append((run, run.given))
+    joined = []
+    for (_, same), row in rows.items():
+        versions = sorted({int(given.protocol.rpartition("@")[2]) for _, given in row})
+        protocol = f"{same.protocol}@{', @'.join(map(str, versions))}"
+        badges = [badge for badge in row[0][1].badges if all(badge in given.badges for _, given in row)]
+        given = attrs.evolve(same, protocol=protocol, badges=tuple(badges))
+        joined += [attrs.evolve(run, given=given) for run, _ in row]
+    return joined
+
+
+def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return a hash of the options, the classes and the protocol of a run, but seed and class order."""
+    facts = {name: value for name, value in facts_of(run.record).items() if name not in _OF_AN_ORDER}
+    return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"])])
 
 
 def _none_added(store: Path, stored: Stored) -> str:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lw2g.api.tabular import Verification
 from lw2g.config.directory import require_run
 from lw2g.disk.contents import read_record
-from lw2g.errors import ConfigError, as_word
+from lw2g.errors import ConfigError
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g_store import LICENCES
 
@@ -147,18 +146,23 @@ def _added_protocol(run: Path, out: Path, catalogue: Catalogue) -> Path | None:
     Raises:
         ConfigError: Its id would not name the data, which a user gave to the benchmark.
     """
-    from lw2g_store.layout import add_protocol, protocol_of, require_store
+    from lw2g_store.layout import (
+        add_protocol,
+        naming_command,
+        protocol_of,
+        require_store,
+        says_which_data,
+    )
 
     require_store(out)
     record = read_record(run)
     if protocol_of(out, record, required=False) is not None:
         return None
-    benchmark = record["config"]["benchmark"]["name"]
-    entry = catalogue.find("benchmark", benchmark)
-    if entry is not None and options_of_role(entry.component.config, "title"):
+    if not says_which_data(record, catalogue):
+        benchmark = record["config"]["benchmark"]["name"]
         raise ConfigError(
             f"--new-protocol: {benchmark!r} does not say which data these are",
-            f"name them: lw2g store protocol {as_word(out)} {as_word(run)} --data NAME, then submit",
+            f"name them: {naming_command(out, run)}, then submit",
         )
     return add_protocol(out, record, [])
 
@@ -224,20 +228,24 @@ def add_protocol(
         directory: The store.
         run: The run's directory.
         seeds: Seed that runs may have, of any if none is named; a list for several.
-        data: Name of the data in the id, where the benchmark is ``folder``.
+        data: Name of the data in the id, which ``folder`` needs.
 
     Returns:
         The protocol's file.
 
     Raises:
-        DataError: There is no store or no run.
-        ConfigError: The store has the protocol.
+        DataError: There is no store or no run, or the store has the protocol.
+        ConfigError: The id would not name the data, which a user gave to the benchmark.
     """
     from lw2g_store.layout import add_protocol as add
-    from lw2g_store.layout import require_store
+    from lw2g_store.layout import require_store, says_which_data
 
     require_store(Path(directory))
-    return add(Path(directory), read_record(Path(run)), list(seeds), data)
+    record = read_record(Path(run))
+    if not data and not says_which_data(record, load_catalogue()):
+        benchmark = record["config"]["benchmark"]["name"]
+        raise ConfigError(f"{benchmark!r} does not say which data these are", "name them: --data NAME")
+    return add(Path(directory), record, list(seeds), data)
 
 
 @expands_paths

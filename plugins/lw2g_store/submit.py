@@ -34,7 +34,7 @@ from lw2g.results.recomputed import read_columns
 from lw2g.results.verification import verify as verify_run
 from lw2g_store.bounds import Integers
 from lw2g_store.claims import PREDICTED, class_name, components_of
-from lw2g_store.layout import protocol_of, run_folder
+from lw2g_store.layout import naming_command, protocol_of, run_folder, says_which_data
 from lw2g_store.packs import (
     SUBMISSION,
     Submission,
@@ -92,7 +92,7 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
     )
     files[SUBMISSION] = seal_json(attrs.asdict(submission))
     folder = out / sealed[:12]
-    protocol = protocol_of(out, record)
+    protocol = protocol_of(out, record, remedy=_how_to_add(out, run, record, catalogue))
     if protocol is not None:
         folder = run_folder(out, protocol, submission.method, sealed)
     if folder.exists():
@@ -102,7 +102,19 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         write_folder(place, files, look=partial(_require_held, catalogue))
     if not submission.plugin:
         _tell_what_others_lack(components)
+    if protocol is None:
+        tell_note(f"{str(out)!r} is no store: the pack lies there alone")
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})
+
+
+def _how_to_add(store: Path, run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> str:
+    """Return how the protocol of a run gets into a store."""
+    if not says_which_data(record, catalogue):
+        return f"name its data: {naming_command(store, run)}, then submit"
+    return (
+        "in a store of your own: submit with --new-protocol; else a maintainer adds it: "
+        f"lw2g store protocol {as_word(store)} {as_word(run)}"
+    )
 
 
 def _tell_what_others_lack(components: Mapping[str, str]) -> None:

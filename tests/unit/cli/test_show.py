@@ -290,6 +290,7 @@ def test_no_table_of_a_run_breaks_a_word_or_number(tmp_path, monkeypatch, whole,
     decided = {**second, "candidates": candidates, "held": True, "weight": 0.12, "lost": 0.032}
     motion = {"task": 1, "new": 4.5, "old": 0.5, "times": 13.0, "alarming": True, "held": [0], "carried": 1}
     record = RECORD | {"decisions": [first, decided], "findings": {"motions": [motion]}}
+    record |= {"task_classes": [[0], [0, 1]], "domains": ["photographs", "charcoal"]}
     (tmp_path / "record.json").write_bytes(seal_json(record))
     words = []
     for columns in (1000, width):
@@ -328,6 +329,35 @@ def test_no_cell_of_a_matrix_is_broken(tmp_path, monkeypatch, width, tasks, cell
     assert words - numbers - {full} == {"task", "after", cell}
 
 
+NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
+
+
+@pytest.mark.parametrize(
+    ("noted", "told"),
+    [
+        ({"task_classes": [[1], [0, 5]]}, ["task classes", "1 bee", "2 ant, fox"]),
+        (
+            {"task_classes": [[0, 1]] * 3, "domains": ["photo", "sketch", "oil"]},  # the third is to come
+            ["task domain classes", "1 photo ant, bee", "2 sketch ant, bee"],
+        ),
+        (
+            {"task_classes": [[5, 4, 3, 2], [0, 1, 2, 3, 4, 5]]},
+            ["task classes", "1 fox, elk, dog, cat", "2 ant, bee, cat, dog and 2 more"],
+        ),
+        ({}, None),
+    ],
+)
+def test_show_names_what_each_task_brought(tmp_path, noted, told):
+    """The domain and the first classes of each task that was learned, where the record has them."""
+    (tmp_path / "record.json").write_bytes(seal_json({**RECORD, "class_names": NAMES, **noted}))
+    shown = invoke("show", tmp_path, "--all").stdout
+    _, titled, below = shown.partition("\ntasks ")
+    assert bool(titled) == (told is not None)
+    if told is not None:
+        lines = [" ".join(line.split()) for line in below[: below.index("accuracy by task")].splitlines()]
+        assert [line for line in lines if line.strip("─ ")] == told
+
+
 @pytest.mark.parametrize(
     ("metrics", "told"),
     [
@@ -341,7 +371,7 @@ def test_no_cell_of_a_matrix_is_broken(tmp_path, monkeypatch, width, tasks, cell
 def test_show_says_when_all_errors_are_between_tasks(tmp_path, metrics, told):
     """Where each image with the right task has the right class, and some have neither."""
     said = "all errors are between tasks: no test image is taken for another class of its own task"
-    several = {"metrics": metrics, "task_classes": [[0, 1], [2, 3]]}
+    several = {"metrics": metrics, "class_names": NAMES, "task_classes": [[0, 1], [2, 3]]}
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | several))
     assert (said in " ".join(invoke("show", tmp_path, "--all").stdout.split())) == told
     # tasks of one class have no other errors

@@ -322,7 +322,35 @@ METHODS = {
     "simple-cil": {"baseline": "simple-cil", "changes": {"metrics.faa": 60.0}},
     "min": {"policy": "min"},
     "always": {"policy": "always"},
+    "joint": {
+        "baseline": "joint",
+        "changes": {"tasks": 1, "task_to_set": [0], "accuracy_matrix": [[90.0]], "retrieval_matrix": None}
+        | {"files": {}},
+    },
 }
+OF_CONTROLS = ["controls do not count", "Controls are dashed", "leaves controls out"]
+OF_JOINT = "learned all tasks at once is a level line"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["min", "lda"], []),
+        (["min", "lda", "simple-cil"], OF_CONTROLS),
+        (["min", "lda", "joint"], [*OF_CONTROLS, OF_JOINT]),
+    ],
+)
+def test_a_page_explains_only_what_is_on_it(write_full_run, tmp_path, names, told):
+    """Words about controls and level lines stand where there is such a row."""
+    for name in names:
+        write_full_run(name, **METHODS[name])
+    assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    visible = " ".join(text[: text.index("<script")].split())
+    assert "The best values are bold" in visible
+    assert [words for words in (*OF_CONTROLS, OF_JOINT) if words in visible] == told
+    assert ("control" in visible[visible.index("<main") :].lower()) == bool(told)
 
 
 @pytest.mark.usefixtures("quick")

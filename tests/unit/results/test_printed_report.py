@@ -346,6 +346,7 @@ def test_a_list_of_runs_shows_the_options_that_tell_most_apart(write_run, tmp_pa
 def test_latex_is_for_booktabs(folder):
     """A captioned table each; numbers in math with a true minus, the best bold."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
+    assert "; best in bold.}" in printed  # no row is a control
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
     assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed

@@ -348,28 +348,44 @@ def test_titles_say_in_which_options_streams_differ(write_run, installed, option
     assert found == [f"CIFAR-100, 2 classes, 10 a task{title}" for title in titles]
 
 
+WITHIN = "runs of one row have different code of a plugin: dual-prompt x always: my-dist"
+ACROSS = "rows have different code of my-dist"
+
+
 @pytest.mark.parametrize(
-    ("had", "told"),
+    ("always", "least", "told"),
     [
-        (["1.0 aa", "1.0 aa", "1.0 bb"], ["1.0 aa in 2 runs, 1.0 bb in 1 run"]),
-        ([None, "2.0 aa"], ["1.0 in 1 run, 2.0 aa in 1 run"]),
-        ([None, "1.0 aa", "1.0 aa"], []),  # one of an older lw2g
+        (["1.0 aa", "1.0 aa", "1.0 bb"], [], [f"{WITHIN} 1.0 aa in 2 runs, 1.0 bb in 1 run"]),
+        ([None, "2.0 aa"], [], [f"{WITHIN} 1.0 in 1 run, 2.0 aa in 1 run"]),
+        ([None, "1.0 aa", "1.0 aa"], [], []),  # one of an older lw2g
+        (["1.0 aa"], ["1.0 bb"], [f"{ACROSS}: 1.0 aa (dual-prompt x always), 1.0 bb (dual-prompt x min)"]),
+        (
+            ["1.0 aa", "1.0 bb"],
+            ["1.0 bb", "1.0 bb"],
+            [
+                f"{WITHIN} 1.0 aa in 1 run, 1.0 bb in 1 run",
+                f"{ACROSS}: 1.0 aa and 1.0 bb (dual-prompt x always), 1.0 bb (dual-prompt x min)",
+            ],
+        ),
+        (["1.0 aa"], ["1.0 aa"], []),
+        (["1.0 aa"], [None], []),
     ],
 )
-def test_a_row_of_runs_with_different_code_is_told(write_run, installed, had, told):
-    """A hash of settings says nothing of a plugin's code: the mean of such runs is of no one method."""
-    runs = [write_run(80.0, **{"run.seed": seed}) for seed in range(len(had))]
+def test_runs_and_rows_with_different_code_are_told(write_run, installed, always, least, told):
+    """A hash of settings says nothing of a plugin's code: a mean is of no one method, a difference of two."""
     mine = {"kind": "baseline", "name": "mine", "plugin": "mine", "distribution": "my-dist", "version": "1.0"}
-    for run, code in zip(runs, had, strict=True):
-        noted = {"components": [mine], "code": {} if code is None else {"my-dist": [code]}}
-        (run.path / "plugins.json").write_bytes(seal_json(noted))
+    runs = []
+    for method, had in (({}, always), (LW2G, least)):
+        for seed, code in enumerate(had):
+            runs.append(write_run(80.0, **method, **{"run.seed": seed}))
+            noted = {"components": [mine], "code": {} if code is None else {"my-dist": [code]}}
+            (runs[-1].path / "plugins.json").write_bytes(seal_json(noted))
     (table,) = tables_of(runs, installed)
-    whole = [
-        f"runs of one row have different code of a plugin: dual-prompt x always: my-dist {each}"
-        for each in told
-    ]
-    assert list(table.unlike) == whole
-    assert [one for one in few_remarks_on(table, (), None, "here") if "of a plugin" in one] == whole
+    may_be = ": a difference may be the code's"
+    whole = [f"{one}{may_be}" if one.startswith(ACROSS) else one for one in told]
+    assert [one for one in table.unlike if "different code" in one] == whole
+    few = [one for one in few_remarks_on(table, (), None, "here") if "different code" in one]
+    assert few == (["; ".join(table.unlike)] if whole else [])
 
 
 def test_draws_that_drew_nothing_are_named(write_run, installed):

@@ -18,6 +18,7 @@ from lw2g.results.found_runs import read_run
 from lw2g.results.right_answers import right_answers_of
 from lw2g.results.table import tables_of
 from lw2g_store.badges import Badge, add_badge
+from lw2g_store.layout import add_protocol
 from lw2g_store.packs import opened
 from lw2g_store.stored import with_answers
 from lw2g_store.submit import public
@@ -104,6 +105,53 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     other = invoke("report", run, "--with", store)
     assert "given by" not in other.output
     assert "none was added: 1 has another protocol (glyphs/like-for-like@1)\n" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("features", "rows"),
+    [
+        (200, ["given by you: recomputed; glyphs/like-for-like@1, @2 | 2 |"]),
+        (
+            300,
+            [
+                "given by you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |",
+                "given by you: recomputed; glyphs/like-for-like@2 | 1 |",
+            ],
+        ),
+    ],
+)
+def test_stored_runs_in_two_class_orders_are_one_row(
+    honest: tuple[Path, Path, Path],
+    store: Path,
+    known: Catalogue,
+    tmp_path: Path,
+    features: int,
+    rows: list[str],
+) -> None:
+    """As runs of one's own are: the row has both versions of the protocol, and the badges of both."""
+
+    def reorder(forged: Forged) -> None:
+        forged.record["class_order"].reverse()
+        forged.record["fingerprints"]["benchmark"] = "0" * 64
+        forged.record["config"]["baseline"]["features"] = features
+        forged.hash_anew()
+
+    run = Path(shutil.copytree(honest[0], tmp_path / "run"))
+    own = Forged(unseal_json(run / "record.json"), {}, {})
+    reorder(own)
+    (run / "record.json").write_bytes(seal_json(own.record))
+    add_protocol(store, own.record, [])
+    first = forge(only(store), lambda forged: forged.submission.update(who="you", original="0" * 64))
+    add_badge(store, opened(first, known), Badge(badge="re-predicted", holds=True, text="x"))
+    other = first.parents[1].with_name("like-for-like@2") / first.parent.name / first.name
+    forge(Path(shutil.copytree(first, other)), reorder)
+    printed = invoke("report", honest[0], run, "--with", store, "--columns", "faa")
+    assert printed.exit_code == 0, printed.output
+    assert printed.stderr == ""
+    found = [line for line in printed.output.splitlines() if line.startswith("|") and "given by" in line]
+    assert len(found) == len(rows)
+    for row, line in zip(rows, found, strict=True):
+        assert row in line
 
 
 def test_a_report_shows_a_method_whose_plugin_is_not_installed(

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+from lw2g.disk.contents import record_hash
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import Catalogue
@@ -180,19 +181,39 @@ def test_a_store_of_ones_own_takes_its_first_protocol_with_a_run(
     assert [path.name for path in (tmp_path / "other" / "protocols").iterdir()] == [".gitkeep"]
 
 
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("submit RUN --out STORE", "name its data: lw2g store protocol STORE RUN --data NAME, then submit"),
+        (
+            "submit RUN --out STORE --new-protocol",
+            "name them: lw2g store protocol STORE RUN --data NAME, then submit",
+        ),
+        ("store protocol STORE RUN", "name them: --data NAME"),
+        ("store protocol STORE RUN --data NAME", "use small letters, digits, - and ."),
+    ],
+)
 def test_a_protocol_of_data_without_a_name_is_refused_before_it_is_written(
-    honest: tuple[Path, Path, Path], tmp_path: Path
+    honest: tuple[Path, Path, Path], tmp_path: Path, command: str, remedy: str
 ) -> None:
     """Of a folder it would be called like that of everybody's: the command that names the data is told."""
+
+    def placed(text: str) -> str:
+        return text.replace("STORE", str(tmp_path / "store")).replace("RUN", str(run))
+
     init(tmp_path / "store")
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
     record = unseal_json(run / "record.json")
     record["config"]["benchmark"] = {"name": "folder", "root": "here"}
+    record["record_hash"] = record_hash(record)
     (run / "record.json").write_bytes(seal_json(record))
-    words = ("--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1, "--new-protocol")
-    refused = invoke("submit", run, "--out", tmp_path / "store", *words)
+    words = shlex.split(placed(command))
+    if words[0] == "submit":
+        words += ["--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", "1"]
+    refused = invoke(*words)
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert f"lw2g store protocol {tmp_path / 'store'} {run} --data NAME" in refused.stderr
+    assert refused.stderr.endswith(f"; {placed(remedy)}\n")
+    assert len(refused.stderr.splitlines()) == 1
     assert [path.name for path in (tmp_path / "store" / "protocols").iterdir()] == [".gitkeep"]
 
 
@@ -241,11 +262,12 @@ def test_the_command_asks_for_what_is_missing_and_tells_what_it_packed(
     result = invoke(*words, "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert "nothing was uploaded" in result.output
+    assert result.stderr == f"note: '{tmp_path / 'out'}' is no store: the pack lies there alone\n"
     assert len(list((tmp_path / "out").glob("*/*"))) == 4
     assert "is damaged" not in invoke("verify", next((tmp_path / "out").iterdir())).output
     init(tmp_path / "empty")
     result = invoke(*words, "--out", tmp_path / "empty")
-    assert "a maintainer adds it: lw2g store protocol" in result.stderr
+    assert f"a maintainer adds it: lw2g store protocol {tmp_path / 'empty'} {run}\n" in result.stderr
     flipped = Path(shutil.copytree(run, tmp_path / "flipped"))
     (flipped / "samples.json").write_text("[]")
     words[1] = flipped
