@@ -6,7 +6,7 @@ A pack that does not hold is left out and named; it hides no other one.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +180,7 @@ def beside(
         others.append(attrs.evolve(run, config=config, record=record))
     if others:
         return _with_joined_orders(others, catalogue), stored.left_out
-    return [], [*stored.left_out, _none_added(store, stored)]
+    return [], [*stored.left_out, _none_added(store, stored, mine)]
 
 
 def _with_joined_orders(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[ReportedRun]:
@@ -210,7 +210,7 @@ def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
     return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"])])
 
 
-def _none_added(store: Path, stored: Stored) -> str:
+def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun]) -> str:
     """Return why no run of a store is added: each is among one's own, or has another protocol."""
     num_own, num_elsewhere = len(stored.runs), sum(stored.elsewhere.values())
     reasons = []
@@ -221,5 +221,25 @@ def _none_added(store: Path, stored: Stored) -> str:
         further = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         has = "has" if num_elsewhere == 1 else "have"
         reasons.append(f"{num_elsewhere} {has} another protocol ({', '.join(names[:_NAMED])}{further})")
+        reasons += _nearest(store, names, mine)
     text = f"of {counted(num_own + num_elsewhere, 'run')} in {str(store)!r} none was added"
     return f"{text}: {', '.join(reasons)}" if reasons else text
+
+
+def _nearest(store: Path, names: Sequence[str], mine: Sequence[ReportedRun]) -> Iterator[str]:
+    """Yield which protocol of the same benchmark differs least from that of one's own runs, and in what."""
+    facts = next((facts_of(run.record) for run in mine if "protocol_facts" in run.record), None)
+    differing = {}
+    for name in names:
+        others = read_protocol(store, name)["facts"]
+        if facts is not None and others["benchmark"] == facts["benchmark"]:
+            differing[name] = {key for key in facts if facts[key] != others.get(key)}
+    if not differing:
+        return
+    least = min(differing, key=lambda name: len(differing[name]))
+    others = differing[least]
+    if "class_order" in others:
+        others = others - _OF_AN_ORDER - {"tasks"} | {"class_order"}
+    if others:
+        what = ", ".join(sorted(others)).replace("_", " ")
+        yield f"of these {least} is nearest, with another {what}"

@@ -75,7 +75,7 @@ OF_SENTENCES = {
     "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
     "docs/frozen.md": r"Calibration error: (\d\.\d) to",
     "docs/worth.md": r"less\s+is\s+(\w+):\s+`tiny`",
-    "docs/growth.md": r"a\s+point\s+below\s+`always`:\s+(\w+)",
+    "docs/growth.md": r"point\s+below\s+`always`:\s+on\s+development\s+streams\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
 

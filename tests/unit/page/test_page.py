@@ -328,7 +328,7 @@ METHODS = {
         | {"files": {}},
     },
 }
-OF_CONTROLS = ["controls do not count", "Controls are dashed", "leaves controls out"]
+OF_CONTROLS = ["controls do not count", "Controls are dotted", "leaves controls out"]
 OF_JOINT = "learned all tasks at once is a level line"
 
 

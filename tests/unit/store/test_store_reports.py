@@ -105,6 +105,11 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     other = invoke("report", run, "--with", store)
     assert "given by" not in other.output
     assert "none was added: 1 has another protocol (glyphs/like-for-like@1)\n" in other.stderr
+    record["protocol_facts"]["test_ids"] = "of that order"
+    record["class_order"].reverse()
+    (run / "record.json").write_bytes(seal_json(record))
+    other = invoke("report", run, "--with", store)
+    assert "@1), of these glyphs/like-for-like@1 is nearest, with another class order\n" in other.stderr
 
 
 @pytest.mark.parametrize(
