@@ -59,7 +59,7 @@ OF_STREAMS = """\
 """
 CAUTION = {
     "report": """\
-Choices were made on other streams, but these are not quite free of them ([how
+Most choices were made on other streams, but those of layers and of one method have seen these ([how
 far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
 every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
 `cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand behind the others of their
@@ -88,7 +88,8 @@ LEGEND = """
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
   images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Two tasks*: `trained_tasks=2`. *Three
-  asked*: the answers of the three likeliest sets together.
+  asked*: the answers of the three likeliest sets together. *As published*: head and retrieval; backbone,
+  epochs and rates are ours. `ridge`: the same units, penalty by held-out images of all tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.

@@ -134,7 +134,7 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     if told is None:
         return ""
     return (
-        f" What (i) measures proved blind to the loss; by another measure, added when cells had been seen, "
+        f" What (i) measures did not show the loss; by another measure, added when cells had been seen, "
         f"it is at {size} px {told[0]}."
     )
 

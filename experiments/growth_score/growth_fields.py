@@ -54,7 +54,9 @@ def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
     for tap in TAPS:
         reading = f"{tap}|{READING}"
         values = {part: f"{share:.1f}" for part, share in cross.shares(reading).items()}
-        values["own"] = f"{cross.own(reading).mean:+.1f}"
+        own = cross.own(reading)
+        values["own"] = f"{own.mean:+.1f}"
+        values["own-interval"] = f"{own.mean:+.2f} ± {own.half:.2f}"
         values["hfc"] = f"{cross.hfc(reading).mean():.1f}"
         values["tasks"] = str(len(cross.hfc(reading)))
         values |= {score: cross.found_between(score, reading) for score in FOUND}
