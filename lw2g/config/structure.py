@@ -8,6 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
@@ -33,6 +34,8 @@ T = TypeVar("T")
 
 NONE = "none"
 """How the missing value is written in TOML, which has no null."""
+_LONGEST = 200
+"""Letters of a text that is read as a list; files of strangers have any."""
 
 
 def structure(
@@ -249,11 +252,22 @@ def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
     wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind)).replace("of float", "of numbers")
     for name, meant in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
         wanted = re.sub(rf"\b{name}\b", meant, wanted)
-    if wanted.startswith("list of") and isinstance(value, str):
-        parts = [part.strip() for part in value.split(",")]
-        listed = json.dumps(parts) if "str" in wanted else f"[{', '.join(parts)}]"
-        hint += f"; write {listed}"
+    if wanted.startswith("list of") and isinstance(value, str) and len(value) < _LONGEST:
+        hint += _as_list(value, kind)
     return ValueError(f"expected {wanted} but got {shown(value)}{hint}")
+
+
+def _as_list(text: str, kind: Any) -> str:
+    """Return how a text is written as the list that was expected; empty if its parts are not what it takes."""
+    inner = text.strip("[] ")
+    readings: list[Any] = [[part.strip(" '\"") for part in inner.split(",")]]
+    with suppress(ValueError):
+        readings.insert(0, json.loads(f"[{inner}]"))
+    for parts in readings:
+        with suppress(ValueError):
+            _converter().structure(parts, kind)
+            return f"; write {json.dumps(parts, ensure_ascii=False)}"
+    return ""
 
 
 def _member(kind: Any) -> Any:

@@ -125,7 +125,7 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
         learned = tmp_path / name
         write_images(learned / name, (30, 200, 30), 6, number)
         lw2g.learn(model[0].with_name("model-2") if number > 2 else model[0], learned)
-    lw2g.unlearn(model[0].with_name("model-3"), "rad")  # model-4, the last one, knows it no more
+    lw2g.unlearn(model[0].with_name("model-3"), "red")  # model-4 knows the class, but not all of the folder
     write_images(tmp_path / "more" / "red", (200, 30, 30), 1, 9)
     done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more")])
     later = model[0].with_name("model-3")
