@@ -55,22 +55,25 @@ class ModelPath(AnyPath):
 
 
 def require_model_first(model: Path, *others: Path) -> None:
-    """Refuse a model that stands behind what it is to look at, and a file in its place.
+    """Refuse a model that stands behind what it is to look at or is left out, and a file in its place.
 
     Raises:
-        ConfigError: The first path is a file; or it is no model, and another one is.
+        ConfigError: The first path is a file; or it is no model, and another one is, or there is no other.
     """
+    if holds_model(model):
+        return
+    words: list[str] = []
     behind = next((other for other in others if holds_model(other)), None)
-    if behind is not None and not holds_model(model):
-        words = map(as_word, (behind, model, *(other for other in others if other is not behind)))
+    if behind is not None:
+        further = [other for other in others if other is not behind]
+        words = [as_word(path) for path in (behind, model, *further)]
+    elif not others and model.exists():
+        words = ["MODEL", as_word(model)]
+    if words:
         command = click.get_current_context().info_name
         raise ConfigError(
             f"{str(model)!r} is no model and no run",
             f"the model comes first: lw2g {command} {' '.join(words)}",
         )
     if model.is_file():
-        remedy = "give a folder as MODEL"
-        if not others:
-            command = click.get_current_context().info_name
-            remedy = f"the model comes first: lw2g {command} MODEL {as_word(model)}"
-        raise ConfigError(no_folder(model), remedy)
+        raise ConfigError(no_folder(model), "give a folder as MODEL")

@@ -461,9 +461,9 @@ def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -
     """Return the classes of all domains as ``<domain>/<class>``."""
     classes: dict[str, ClassFiles] = {}
     for domain, root in domains.items():
-        if draw is None and not _has_splits(root) and find_images(root).paths:
+        if not _has_splits(root) and find_images(root).subfolders.keys() == {""}:
             raise DataError(
-                f"{str(root.absolute())!r} holds images, as a class does, and no train/ and test/",
+                f"{str(root.absolute())!r} holds images alone, as a class does",
                 "if these folders are classes, leave benchmark.stream out",
             )
         for name, files in _scan_root(root, draw, notes).items():

@@ -274,8 +274,12 @@ def test_a_wrong_folder_names_its_command(tree, tmp_path):
     make_tree(tmp_path / "both" / "sketches")
     with pytest.raises(DataError, match=r"each of its 1 folders has both.*benchmark\.stream=domains"):
         stream(tmp_path / "both")
-    with pytest.raises(DataError, match=r"holds images, as a class does.*leave benchmark\.stream out"):
-        stream(flat, stream="domains")
+    for share in (None, 0.2):
+        with pytest.raises(DataError, match=r"holds images alone, as a class.*leave benchmark\.stream out"):
+            stream(flat, stream="domains", test_share=share)
+    make_flat(tmp_path / "domains" / "photo")
+    with pytest.raises(DataError, match=r"holds 2 folders of images.*benchmark\.test_share=0\.2"):
+        stream(tmp_path / "domains", stream="domains")
 
 
 def test_half_a_tree_is_refused(tree):

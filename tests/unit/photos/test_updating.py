@@ -396,6 +396,10 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
             ("predict", image := next(glyphs.glob("cat/*/*"))),
             f"the model comes first: lw2g predict MODEL {image}\n",
         ),
+        (
+            ("predict", glyphs / "cat"),
+            f"is no model and no run; the model comes first: lw2g predict MODEL {glyphs / 'cat'}\n",
+        ),
         (("predict", models["first"]), "missing argument 'IMAGES...'"),
         (("learn", glyphs, models["first"]), f"the model comes first: lw2g learn {models['first']} {glyphs}"),
         (("test", glyphs, models["first"]), f"the model comes first: lw2g test {models['first']} {glyphs}"),
