@@ -18,6 +18,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
+from lw2g.config.directory import RUNS
 from lw2g.errors import DataError, Interrupted, as_word, counted
 from lw2g.runtime.console import console, note, printable, table
 
@@ -140,8 +141,7 @@ def run_grid(
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
         plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
-        if out is not None:
-            _note_finished(plan, out)
+        _note_finished(plan, out or RUNS / grid.stem)
         print_plan(plan, as_json=as_json)
         return
     with _watching() as watch:
@@ -188,11 +188,8 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     if all(need.here for need in needs):
         click.echo("the real run has all that it needs")
     grid = real.grid
-    place = f"runs/{grid.stem}"
-    click.echo(
-        f"the real run: lw2g sweep {as_word(grid)} --out {as_word(place)}; its table: lw2g report "
-        f"{as_word(place)}"
-    )
+    place = as_word(RUNS / grid.stem)
+    click.echo(f"the real run: lw2g sweep {as_word(grid)} --out {place}; its table: lw2g report {place}")
 
 
 @sweep.command(short_help="Show the status of a sweep's cells.", help=help_of(sweeps.sweep_status))
@@ -218,7 +215,8 @@ def status(directory: Path, as_json: bool) -> None:
     click.echo(counts_of(result.cells))
     states = {status.state for status in result.cells}
     if "running" not in states and states != {"finished"}:
-        note(f"nothing runs; `lw2g sweep retry {as_word(directory)}` goes on with all that is not finished")
+        goes_on = f"`lw2g sweep retry {as_word(directory)}` goes on with all that is not finished"
+        note(f"no cell runs; if the sweep has ended, {goes_on}")
 
 
 @sweep.command(

@@ -239,7 +239,9 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     call("--out", "here", grid, code=1)
     cell = json.loads(call("status", "here", "--json"))[0]["name"]
     shutil.copytree(finished[0], f"here/{cell}")
-    assert "1 of these 2 cells are finished and do not run again" in call("--out", "here", grid, "--dry-run")
+    shutil.copytree("here", Path("runs", Path(grid).stem))
+    for place in (["--out", "here"], []):
+        assert "1 of these 2 cells are finished and do not run again" in call(*place, grid, "--dry-run")
     call("retry", "here", code=1)
     for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
         printed = CliRunner().invoke(main, ["report", "here", *more]).output
@@ -462,7 +464,7 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     waiting = "1 waiting cell" if cancelled == 2 else "0 waiting cells"
     goes_on = "`lw2g sweep retry here` goes on with all that is not finished\n"
     assert printed == f"asked 1 running cell to stop; {waiting} will not start\nnote: {goes_on}"
-    assert call("status", "here").endswith(f"note: nothing runs; {goes_on}")
+    assert call("status", "here").endswith(f"note: no cell runs; if the sweep has ended, {goes_on}")
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
 
