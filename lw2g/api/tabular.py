@@ -167,8 +167,6 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         Where runs of the same components differ by an option, the rows have it, too. The policy is None where
         the method has no sets to decide on.
         """
-        from lw2g.config.describe import plain
-
         catalogue = load_catalogue()
         rows: list[Row] = []
         differing = dict.fromkeys(key for options in self.differing_options() for key in options)
@@ -184,7 +182,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                     "run": str(run.path),
                     **named,
                     "seed": run.options.get("run.seed"),
-                    **{key: plain(run.options[key]) for key in differing if key in run.options},
+                    **{key: run.options[key] for key in differing if key in run.options},
                     "state": run.state,
                     "done": run.done,
                     "tasks": run.tasks,

@@ -83,9 +83,9 @@ def new_directory(
 
     Args:
         config: Names the directory, ``runs/<benchmark>-<baseline>-<policy>-<n>``, if ``out`` is None.
-        grows: Whether a policy decides; if not, the name is without it.
         out: The directory itself.
         inputs: What the run reads in addition to its data.
+        grows: Whether a policy decides; if not, the name is without it.
 
     Raises:
         ConfigError: ``out`` is in use, lies in what is read, or is not a valid path.

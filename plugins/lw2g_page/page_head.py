@@ -140,13 +140,13 @@ def _apart(row: Row, other: Row, whose: str) -> str:
     if common != row.draws | other.draws:
         told = f" Over {counted(len(common), 'pair')} of equal seed and class order that is"
     told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
-    if gap.low is None or gap.high is None:
-        return f"{told}."
-    told += f" (95 % interval {gap.low:+z.1f} to {gap.high:+z.1f}"
-    if gap.low <= 0 <= gap.high:
-        told += ", in which 0 lies: which is better is open"
-    few = few_in_words(common, gap.n)
-    return f"{told}; {few})." if few else f"{told})."
+    interval = ""
+    if gap.low is not None and gap.high is not None:
+        interval = f"95 % interval {gap.low:+z.1f} to {gap.high:+z.1f}"
+        if gap.low <= 0 <= gap.high:
+            interval += ", in which 0 lies: which is better is open"
+    doubts = "; ".join(filter(None, (interval, few_in_words(common, gap.n))))
+    return f"{told} ({doubts})." if doubts else f"{told}."
 
 
 def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, str]]:

@@ -22,7 +22,14 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import Given, ReportedRun
 from lw2g.results.row_names import settings_of
 from lw2g_store.badges import read_badges
-from lw2g_store.layout import BADGES, RUN_FOLDER, packs_in, read_protocol, require_store
+from lw2g_store.layout import (
+    BADGES,
+    RUN_FOLDER,
+    packs_in,
+    read_protocol,
+    require_store,
+    says_which_data,
+)
 from lw2g_store.packs import Pack, is_pack, opened
 
 __all__ = ["Stored", "beside", "stored_runs", "with_answers"]
@@ -180,7 +187,7 @@ def beside(
         others.append(attrs.evolve(run, config=config, record=record))
     if others:
         return _with_joined_orders(others, catalogue), stored.left_out
-    return [], [*stored.left_out, _none_added(store, stored, mine)]
+    return [], [*stored.left_out, _none_added(store, stored, mine, catalogue)]
 
 
 def _with_joined_orders(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[ReportedRun]:
@@ -210,7 +217,9 @@ def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
     return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"])])
 
 
-def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun]) -> str:
+def _none_added(
+    store: Path, stored: Stored, mine: Sequence[ReportedRun], catalogue: Catalogue
+) -> str:
     """Return why no run of a store is added: each is among one's own, or has another protocol."""
     num_own, num_elsewhere = len(stored.runs), sum(stored.elsewhere.values())
     reasons = []
@@ -221,25 +230,37 @@ def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun]) -> str
         further = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         has = "has" if num_elsewhere == 1 else "have"
         reasons.append(f"{num_elsewhere} {has} another protocol ({', '.join(names[:_NAMED])}{further})")
-        reasons += _nearest(store, names, mine)
+        reasons += _nearest(store, names, mine, catalogue)
     text = f"of {counted(num_own + num_elsewhere, 'run')} in {str(store)!r} none was added"
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 
-def _nearest(store: Path, names: Sequence[str], mine: Sequence[ReportedRun]) -> Iterator[str]:
+def _nearest(
+    store: Path, names: Sequence[str], mine: Sequence[ReportedRun], catalogue: Catalogue
+) -> Iterator[str]:
     """Yield which protocol of the same benchmark differs least from that of one's own runs, and in what."""
-    facts = next((facts_of(run.record) for run in mine if "protocol_facts" in run.record), None)
+    run = next((run for run in mine if "protocol_facts" in run.record), None)
+    if run is None:
+        return
+    facts = facts_of(run.record)
     differing = {}
     for name in names:
         others = read_protocol(store, name)["facts"]
-        if facts is not None and others["benchmark"] == facts["benchmark"]:
-            differing[name] = {key for key in facts if facts[key] != others.get(key)}
+        if others.get("benchmark") == facts["benchmark"]:
+            differing[name] = _differing(facts, others)
     if not differing:
         return
     least = min(differing, key=lambda name: len(differing[name]))
-    others = differing[least]
-    if "class_order" in others:
-        others = others - _OF_AN_ORDER - {"tasks"} | {"class_order"}
-    if others:
-        what = ", ".join(sorted(others)).replace("_", " ")
+    what = ", ".join(sorted(differing[least])).replace("_", " ")
+    if not says_which_data(run.record, catalogue):
+        what = what.replace("class order", "class order or other data")
+    if what:
         yield f"of these {least} is nearest, with another {what}"
+
+
+def _differing(facts: Mapping[str, Any], others: Mapping[str, Any]) -> set[str]:
+    """Return the facts that are others; a class order stands for those that change with it."""
+    differing = {name for name in facts if facts[name] != others.get(name)}
+    if "class_order" in differing:
+        differing -= _OF_AN_ORDER - {"class_order"}
+    return differing

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
+from lw2g.api.experiment import experiment_of
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
@@ -151,6 +152,15 @@ def test_a_run_reads_as_people_write_it(tmp_path, monkeypatch):
     given = lw2g.run(**QUICK, benchmark=(images, labels), test_share=0.2, increment=2, out="given")
     assert given["config"]["benchmark"]["name"] == "given"
     assert len(given["accuracy_matrix"]) == 2
+
+
+@pytest.mark.parametrize(("baseline", "name"), [("simple-cil", ""), ("hide-prompt", "-always")])
+def test_a_folder_that_nobody_named_has_the_policy_that_decides(tmp_path, monkeypatch, baseline, name):
+    """A method without sets asks none, and its folder is named without it."""
+    monkeypatch.chdir(tmp_path)
+    options = {"baseline.name": baseline, "benchmark.name": "digits", "policy.name": "always"}
+    with experiment_of(None, options).new_directory() as directory:
+        assert directory.as_posix() == f"runs/digits-{baseline}{name}-1"
 
 
 def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):

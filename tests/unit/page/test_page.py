@@ -33,6 +33,7 @@ from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
 OF_ONE = "FAA, the mean over tasks; 95 % interval 39.1 to 86.2, of 12 test images"
+ALONE = "a single pair tells nothing of other seeds and orders"
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
 
 
@@ -424,7 +425,7 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     best = next(row for row in table.rows if row is not reference)
     told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min, the best of 2 configurations."
     for against, whose in ((reference, "simple-cil[head=lda]"), (best, "the next one, simple-cil[head=lda]")):
-        apart = f" That is 16.7 points above {whose}."
+        apart = f" That is 16.7 points above {whose} ({ALONE})."
         assert answer_of(table, against) == Answer("66.7 %", told + apart)
     asked = [
         question_of(table, against, named=named).partition("how far is ")[2]

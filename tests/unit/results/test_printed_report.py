@@ -317,6 +317,17 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
     assert chosen.options["baseline.name"] == "ranpac"
 
 
+def test_rows_of_runs_have_the_options_that_tell_them_apart(write_run, tmp_path):
+    """With their values, as a table of pandas counts them; an option that none changes is left out."""
+    for seed, epochs in enumerate((7, 12)):
+        write_run(80.0, **{"baseline.epochs": epochs, "run.seed": seed})
+    rows = lw2g.runs(tmp_path).rows()
+    assert [{key: row[key] for key in row if "." in key} for row in rows] == [
+        {"baseline.epochs": 7},
+        {"baseline.epochs": 12},
+    ]
+
+
 def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
     """The options that chose them stand with each run, before others, and sort the runs of one row."""
     more = {"baseline.epochs": 7, "benchmark.increment": 5, "growth.energy": 0.9, "run.precision": "32-true"}

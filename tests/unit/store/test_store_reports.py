@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,9 +19,9 @@ from lw2g.results.found_runs import read_run
 from lw2g.results.right_answers import right_answers_of
 from lw2g.results.table import tables_of
 from lw2g_store.badges import Badge, add_badge
-from lw2g_store.layout import add_protocol
+from lw2g_store.layout import add_protocol, init
 from lw2g_store.packs import opened
-from lw2g_store.stored import with_answers
+from lw2g_store.stored import _nearest, with_answers
 from lw2g_store.submit import public
 from store_packs import Forged, failed, forge, invoke, only
 
@@ -110,6 +111,45 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     (run / "record.json").write_bytes(seal_json(record))
     other = invoke("report", run, "--with", store)
     assert "@1), of these glyphs/like-for-like@1 is nearest, with another class order\n" in other.stderr
+
+
+ORDERED = {"class_order": [3, 2, 1, 0], "fingerprints": {"benchmark": "that order's"}}
+"""A record of another class order."""
+OTHERWISE = {"backbone": {"sha256": "0" * 64}, "domains": ["photo"]}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "changes", "told"),
+    [
+        ("glyphs", [OTHERWISE, ORDERED], "glyphs/like-for-like@2 is nearest, with another class order"),
+        ("glyphs", [ORDERED | {"task_classes": [[0]]}], "@1 is nearest, with another class order, tasks"),
+        ("glyphs", [OTHERWISE], "@1 is nearest, with another backbone, domains"),
+        ("folder", [ORDERED], "@1 is nearest, with another class order or other data"),
+        ("glyphs", [], None),
+    ],
+)
+def test_the_nearest_protocol_is_that_of_the_fewest_other_facts(
+    honest: tuple[Path, Path, Path],
+    known: Catalogue,
+    tmp_path: Path,
+    benchmark: str,
+    changes: list[dict[str, Any]],
+    told: str | None,
+) -> None:
+    """Of the same benchmark; what changes with a class order is no other fact."""
+    run = read_run(honest[0])
+    assert run is not None
+    config = {**run.config, "benchmark": {"name": benchmark}}
+    mine = attrs.evolve(run, config=config, record={**run.record, "config": config})
+    init(tmp_path / "other")
+    digits = {**run.config, "benchmark": {"name": "digits"}}
+    names = []
+    for number, change in enumerate([{"config": digits}, *changes]):
+        path = add_protocol(tmp_path / "other", {**mine.record, "protocol_hash": str(number), **change}, [])
+        names.append(path.relative_to(tmp_path / "other" / "protocols").with_suffix("").as_posix())
+    found = list(_nearest(tmp_path / "other", names, [mine], known))
+    assert len(found) == (told is not None)
+    assert told is None or found[0].endswith(told)
 
 
 @pytest.mark.parametrize(
