@@ -152,17 +152,18 @@ def test_the_nearest_protocol_is_that_of_the_fewest_other_facts(
     assert told is None or found[0].endswith(told)
 
 
+APART = [
+    "given by you: recomputed, re-predicted; glyphs/like-for-like@1 |",
+    "given by you: recomputed; glyphs/like-for-like@2 |",
+]
+
+
 @pytest.mark.parametrize(
-    ("features", "rows"),
+    ("changed", "rows"),
     [
-        (200, ["given by you: recomputed; glyphs/like-for-like@1, @2 | 2 |"]),
-        (
-            300,
-            [
-                "given by you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |",
-                "given by you: recomputed; glyphs/like-for-like@2 | 1 |",
-            ],
-        ),
+        ({}, ["given by you: recomputed; glyphs/like-for-like@1, @2 | 2 |"]),
+        ({"features": 300}, APART),
+        ({"size": 48}, APART),
     ],
 )
 def test_stored_runs_in_two_class_orders_are_one_row(
@@ -170,15 +171,19 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     store: Path,
     known: Catalogue,
     tmp_path: Path,
-    features: int,
+    changed: dict[str, int],
     rows: list[str],
 ) -> None:
-    """As runs of one's own are: the row has both versions of the protocol, and the badges of both."""
+    """As runs of one's own are: the row has both versions of the protocol, and the badges of both.
+
+    Runs that differ in an option or another fact of the protocol, too, are two rows.
+    """
 
     def reorder(forged: Forged) -> None:
         forged.record["class_order"].reverse()
         forged.record["fingerprints"]["benchmark"] = "0" * 64
-        forged.record["config"]["baseline"]["features"] = features
+        forged.record["config"]["baseline"]["features"] = changed.get("features", 200)
+        forged.record["protocol_facts"]["test_transform"]["size"] = changed.get("size", 32)
         forged.hash_anew()
 
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
@@ -190,7 +195,7 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     add_badge(store, opened(first, known), Badge(badge="re-predicted", holds=True, text="x"))
     other = first.parents[1].with_name("like-for-like@2") / first.parent.name / first.name
     forge(Path(shutil.copytree(first, other)), reorder)
-    printed = invoke("report", honest[0], run, "--with", store, "--columns", "faa")
+    printed = invoke("report", honest[0], run, "--with", store, "--columns", "faa", "--mix", "protocols")
     assert printed.exit_code == 0, printed.output
     assert printed.stderr == ""
     found = [line for line in printed.output.splitlines() if line.startswith("|") and "given by" in line]
