@@ -276,8 +276,8 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
 
     >>> nearest("hide-promt", ["hide-prompt", "dual-prompt"]), nearest("der", ["hide-lora"])
     (" (did you mean 'hide-prompt'?)", '')
-    >>> nearest("LDA", ["lda", "ridge"]), nearest("imagenet", ["ImageNet-R"])
-    (" (did you mean 'lda'?)", " (did you mean 'ImageNet-R'?)")
+    >>> nearest("LDA", ["lda", "ridge"]), nearest("ant", ["ANT"])
+    (" (did you mean 'lda'?)", " (did you mean 'ANT'?)")
     """
     match = _closest(name, known, near)
     if match is None:

@@ -258,7 +258,7 @@ def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
 
 
 def _as_list(text: str, kind: Any) -> str:
-    """Return how a text is written as the list that was expected; empty if its parts are not what it takes."""
+    """Return how a text is written as a list of a type; empty if its parts are not what that takes."""
     inner = text.strip("[] ")
     readings: list[Any] = [[part.strip(" '\"") for part in inner.split(",")]]
     with suppress(ValueError):

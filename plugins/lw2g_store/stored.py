@@ -217,9 +217,7 @@ def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
     return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"])])
 
 
-def _none_added(
-    store: Path, stored: Stored, mine: Sequence[ReportedRun], catalogue: Catalogue
-) -> str:
+def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun], catalogue: Catalogue) -> str:
     """Return why no run of a store is added: each is among one's own, or has another protocol."""
     num_own, num_elsewhere = len(stored.runs), sum(stored.elsewhere.values())
     reasons = []
