@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_BENCHMARK",
     "EXECUTORS",
+    "RUNS",
     "Plan",
     "cancel_sweep",
     "plan_of",

@@ -18,8 +18,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.config.directory import RUNS
-from lw2g.errors import DataError, Interrupted, as_word, counted
+from lw2g.errors import ConfigError, DataError, Interrupted, as_word, counted
 from lw2g.runtime.console import console, note, printable, table
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def run_grid(
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
         plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
-        _note_finished(plan, out or RUNS / grid.stem)
+        _note_finished(plan, out or sweeps.RUNS / grid.stem)
         print_plan(plan, as_json=as_json)
         return
     with _watching() as watch:
@@ -157,7 +156,7 @@ def _note_finished(plan: Plan, out: Path) -> None:
     """Tell how many cells of a plan a sweep has finished, which do not run again."""
     try:
         statuses = sweeps.sweep_status(out).cells
-    except DataError:  # there is none yet
+    except (ConfigError, DataError):  # there is none yet, or one of another lw2g
         return
     names = {cell.name for cell in plan.cells}
     finished = sum(status.state == "finished" and status.cell.name in names for status in statuses)
@@ -188,7 +187,7 @@ def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     if all(need.here for need in needs):
         click.echo("the real run has all that it needs")
     grid = real.grid
-    place = as_word(RUNS / grid.stem)
+    place = as_word(sweeps.RUNS / grid.stem)
     click.echo(f"the real run: lw2g sweep {as_word(grid)} --out {place}; its table: lw2g report {place}")
 
 

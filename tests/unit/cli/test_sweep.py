@@ -242,6 +242,9 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     shutil.copytree("here", Path("runs", Path(grid).stem))
     for place in (["--out", "here"], []):
         assert "1 of these 2 cells are finished and do not run again" in call(*place, grid, "--dry-run")
+    listed = Path("runs", Path(grid).stem, "sweep.json")
+    listed.write_text('{"cells": [{"settings": {"no.such": 1}, "label": "x"}], "executor": {}}')
+    assert "finished" not in call(grid, "--dry-run")
     call("retry", "here", code=1)
     for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
         printed = CliRunner().invoke(main, ["report", "here", *more]).output
