@@ -384,7 +384,7 @@ def _units_of(pairs: Collection[Draw]) -> str:
 
 
 def few_in_words(pairs: Collection[Draw], number: int) -> str:
-    """Return what an interval over so few orders or seeds does not tell; empty where they are not few."""
+    """Return what a difference over so few orders or seeds does not tell; empty where they are not few."""
     if number == 1:
         return "a single pair tells nothing of other seeds and orders"
     return f"{number} {_units_of(pairs)} tell little of others" if number < LEAST_TESTED else ""
