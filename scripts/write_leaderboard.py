@@ -45,27 +45,23 @@ HEAD = """\
 # Leaderboard
 
 How many points each method ends above or below the floor, `lda` on frozen features, on streams of real images
-(`experiments/streams.toml`). ViT-Tiny, squashed images, five epochs without augmentation, presets. Other
-methods of lw2g were not measured here.
+(`experiments/streams.toml`), under [the same conditions](use.md#conditions), with presets. Other methods of
+lw2g were not measured here.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
 *Means of one to six orders, without intervals; at the right, forwards for each training image.*
 """
 OF_STREAMS = """\
-## {size} px: {role} streams
+## {size} px: report streams
 
 {caution}
 """
-CAUTION = {
-    "report": """\
-Most choices were made on other streams, but those of layers and of one method have seen these ([how
-far](#what-choices-have-seen)). Above all `slca-plus-plus`, which trains in `--trained` and in *training on
-every task*, its head and its carry were chosen on all of CIFAR-100, so on images of `cifar-second`,
-`cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand behind the others of their
-stream.""",
-    "development": "Choices were made on these streams. n: orders, where a row has fewer.",
-}
+CAUTION = """\
+[Choices have seen these streams](#what-choices-have-seen). Above all `slca-plus-plus`, which trains in
+`--trained` and in *training on every task*, its head and its carry were chosen on all of CIFAR-100, so on
+images of `cifar-second`, `cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand
+behind the others of their stream."""
 SMALL = """\
 These streams are not quite free of choices, either ([how far](#what-choices-have-seen)). Three orders say
 little of further ones: by a t interval over orders alone these would not exclude zero: {unsure}."""
@@ -83,13 +79,14 @@ LEGEND = """
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
-- (floor): heads on frozen features, which a training has to beat ([when it does](worth.md)); (control): for
-  comparison.
+- Numbers kept: parameters, and statistics carried from task to task, beside the backbone.
+- (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
+  (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
-  images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Two tasks*: `trained_tasks=2`. *Three
-  asked*: the answers of the three likeliest sets together. *As published*: head and retrieval; backbone,
-  epochs and rates are ours. `ridge`: the same units, penalty by held-out images of all tasks.
+  images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Three asked*: the answers of
+  the three likeliest sets together. *As published*: head and retrieval; backbone, epochs and rates are
+  ours. `ridge`: the same units, penalty by held-out images of all tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.
@@ -97,12 +94,13 @@ LEGEND = """
 SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training + test images of a class.\n"
 GROUND = """\
 Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack
-behind each number, `--print docs/leaderboard.md` prints all, and `lw2g verify PACK` computes one again
-([what badges do not say](howto/store.md#badges)). Packs of heads that see no order have all classes in one
-task: `--packs` prints their share of right images beside FAA.
+behind each number, and those of development streams, `--print docs/leaderboard.md` prints all, and `lw2g
+verify PACK` computes one again ([what badges do not say](howto/store.md#badges)). Packs of heads that see no
+order have all classes in one task: `--packs` prints their share of right images beside FAA.
 """
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"
+ROLES = ("report", "development")
 IN_FULL = (224, "report")
 PICTURE = "docs/leaderboard.svg"
 OF_GLYPHS = """\
@@ -135,16 +133,18 @@ def page(store: Path, stored: Stored) -> str:
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
-    """Yield the lines of the tables of streams: the larger images first, report streams first.
+    """Yield the lines of the tables of report streams: the larger images first.
 
     The first table has all columns; of the others the floor and the differences from it are shown.
     """
     for (size, role), lines in tables_of_streams(runs_of(store, stored)).items():
+        if role != IN_FULL[1]:
+            continue
         trained = [line for line in lines if line.method != FLOOR]
-        caution = CAUTION[role] if size == IN_FULL[0] else SMALL.format(unsure=unsure(trained))
-        yield OF_STREAMS.format(size=size, role=role, caution=caution)
+        caution = CAUTION if size == IN_FULL[0] else SMALL.format(unsure=unsure(trained))
+        yield OF_STREAMS.format(size=size, caution=caution)
         name = f"{size}-{role}"
-        if (size, role) == IN_FULL:
+        if size == IN_FULL[0]:
             yield from marked(name, markdown(by_accuracy(lines)))
             yield from marked("legend", (*legend(lines), "", SEEN, *shared(role)))
         else:
@@ -188,18 +188,18 @@ def _side(apart: Difference | None) -> int:
 
 
 def tables_of_streams(runs: Sequence[StreamRun]) -> dict[tuple[int, str], list[Line]]:
-    """Return the lines of the tables of streams by size and role, in the order of the page.
+    """Return the lines of streams by size and role, in the order of the page, which has report streams alone.
 
     Development streams at another size than the first have none.
     """
     sizes = sorted({run.size for run in runs}, reverse=True)
-    wanted = [(size, role) for size in sizes for role in CAUTION if IN_FULL[0] == size or role == IN_FULL[1]]
+    wanted = [(size, role) for size in sizes for role in ROLES if IN_FULL[0] == size or role == IN_FULL[1]]
     every = {(size, role): lines_of(runs, role, size) for size, role in wanted}
     return {which: lines for which, lines in every.items() if lines}
 
 
 def every_line(runs: Sequence[StreamRun]) -> list[Line]:
-    """Return the lines of all tables of streams."""
+    """Return the lines of all streams, those of development streams too."""
     return [line for lines in tables_of_streams(runs).values() for line in lines]
 
 

@@ -116,7 +116,7 @@ def _cell(row: Gain) -> str:
 def frozen_table() -> Iterator[str]:
     """Yield right answers of frozen heads by images a class: mean over draws, and their spread."""
     found = frozen_cells()
-    counts = [count for count in SURFACE["images"] if any(str(count) in cells for cells in found.values())]
+    counts = sorted(SURFACE["trained"])
     yield f"| set | head | {' | '.join(map(str, counts))} |"
     yield f"| --- | --- |{' ---: |' * len(counts)}"
     for name, cells in found.items():

@@ -1,14 +1,16 @@
-"""Tables of what stands in JSON files beside the cells: strangers, squares and shrinkage."""
+"""What stands in JSON files beside the cells: strangers, squares and shrinkage."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from frozen_claims import ROLES, Streams
+from frozen_claims import Streams
 from frozen_results import HERE, PLAN, Trained, interval
+from sentences import WIDTH
 
 QUARTERS = {
     "lda, probability": "`lda`, per cent",
@@ -26,10 +28,9 @@ def quarters(known: Streams, runs: Trained) -> Iterator[str]:
     found = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
     yield f"| strangers refused | {' | '.join(QUARTERS.values())} |"
     yield f"| --- |{' ---: |' * len(QUARTERS)}"
-    for role in ROLES:
-        for name in PLAN[role]:
-            if name in found:
-                yield f"| {name} ({role}) | {' | '.join(f'{found[name][key]:.0f}' for key in QUARTERS)} |"
+    for name in PLAN["report"]:
+        if name in found:
+            yield f"| {name} | {' | '.join(f'{found[name][key]:.0f}' for key in QUARTERS)} |"
 
 
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
@@ -50,17 +51,18 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what `lda` on the last class token has by its shrinkage."""
+    """Yield in a sentence what `lda` on the last class token has by its shrinkage."""
     found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
     shares = list(next(iter(found.values())))
-    yield f"| order 0, `head.lda.shrinkage` | {' | '.join(shares)} | the last less the first |"
-    yield f"| --- |{' ---: |' * (len(shares) + 1)}"
-    for stream, own in found.items():
-        right = {share: _bits(own[share]) for share in shares}
-        apart = right[shares[-1]] - right[shares[0]]
-        low, high = interval([apart])
-        shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
-        yield f"| {stream} | {' | '.join(f'{100 * right[share].mean():.1f}' for share in shares)} | {shown} |"
+    usual, most = shares[0], shares[-1]
+    gains = {stream: 100 * (_bits(own[most]) - _bits(own[usual])).mean() for stream, own in found.items()}
+    least, best = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+    told = (
+        f"With `head.lda.shrinkage={most}` `lda` on the last class token has {gains[least]:+.1f} ({least}) "
+        f"to {gains[best]:+.1f} points ({best}) over the default, {usual} (development streams, order 0, "
+        "exploratory)."
+    )
+    yield from textwrap.wrap(told, WIDTH, break_on_hyphens=False)
 
 
 def _bits(text: str) -> Any:

@@ -217,20 +217,16 @@ def _gain(known: Streams, runs: Trained, stream: str, method: str) -> str:
 
 
 def sure(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the tables of probabilities and of strangers, one a role."""
-    for role, title in ROLES.items():
-        yield f"**{title}**"
-        yield ""
-        yield (
-            "| | log loss: `lda` as it was | with a temperature | `auto` | ECE: `lda` as it was "
-            "| with a temperature | `auto` | strangers refused: by per cent, `lda` | by distance "
-            "| by per cent, `auto` | by distance |"
-        )
-        yield "| --- |" + " ---: |" * 10
-        for name in names_of(role):
-            if name in known:
-                yield _sure_line(known[name])
-        yield ""
+    """Yield the table of probabilities and of strangers on report streams."""
+    yield (
+        "| | log loss: `lda` as it was | with a temperature | `auto` | ECE: `lda` as it was "
+        "| with a temperature | `auto` | strangers refused: by per cent, `lda` | by distance "
+        "| by per cent, `auto` | by distance |"
+    )
+    yield "| --- |" + " ---: |" * 10
+    for name in names_of("report"):
+        if name in known:
+            yield _sure_line(known[name])
 
 
 def _sure_line(stream: Stream) -> str:
@@ -256,22 +252,21 @@ def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def adapted(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what each trained row under joined features has more than `auto`, on streams that have one."""
+    """Yield what rows have more than `auto` on development streams, where no other table says it."""
     methods = {
         "ranpac-joined": "adapters of the first task, ridge on 12 layers",
         "recommended-joined": "trained on every task, head and expert (`lda`) on 12 layers",
-        "recommended-beside": "the same, head on 12 layers beside the frozen answer",
-        "stopped-1": "`--trained`: on the first task, then `auto`",
-        "stopped-2": "the same on the first two",
+        "stopped-2": "trained on the first two tasks, then `auto`",
     }
-    there = {name: shown for name, shown in methods.items() if any(method == name for _, method in runs)}
-    yield f"| less `auto` | {' | '.join(there.values())} |"
-    yield f"| --- |{' ---: |' * len(there)}"
-    for role in ROLES:
-        for name in PLAN[role]:
-            cells = [_gain(known, runs, name, method) for method in there] if name in known else []
-            if set(cells) - {"-"}:
-                yield f"| {name} ({role}) | {' | '.join(cells)} |"
+    names = [
+        name
+        for name in PLAN["development"]
+        if name in known and any((name, method) in runs for method in methods)
+    ]
+    yield f"| less `auto` | {' | '.join(names)} |"
+    yield f"| --- |{' ---: |' * len(names)}"
+    for method, shown in methods.items():
+        yield f"| {shown} | {' | '.join(_gain(known, runs, name, method) for name in names)} |"
 
 
 def stopped(known: Streams, runs: Trained) -> Iterator[str]:

@@ -107,15 +107,12 @@ CLAIMS = (
 
 
 ROWS = {
-    "lda": "`lda`, as a run",
-    "frozen-answer": "`auto`, as a run",
     "stopped-1": "trained on the first task, then `auto`",
     "recommended": "trained on every task",
     "ranpac-joined": "adapters of the first task, ridge on 12 layers",
     "ranpac-adapted": "adapters of the first task, ridge on random units",
-    "one-set": "one prompt set, `lda` carried by `affine`",
 }
-"""The rows that are runs, with what stands before them."""
+"""The rows of training that the claims name, with what stands before them."""
 
 
 def table(known: Streams, runs: Trained) -> Iterator[str]:

@@ -16,8 +16,19 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from score_pages import CELLS, PLAN, TAPS, images_seen
-from score_results import SAME_CONSTRAINTS, Cross, Run, chosen, crosses, joins, less, runs_of, z_of_second
+from score_pages import CELLS, PLAN, TAPS
+from score_results import (
+    SAME_CONSTRAINTS,
+    Cross,
+    Run,
+    chosen,
+    crosses,
+    images_seen,
+    joins,
+    less,
+    runs_of,
+    z_of_second,
+)
 from score_verdicts import PACS, READING, judged
 from stream_tables import with_interval
 

@@ -26,7 +26,6 @@ from score_results import (  # noqa: E402
     Run,
     chosen,
     crosses,
-    images_seen,
     joins,
     less,
     protocol_name,
@@ -126,15 +125,12 @@ def variance(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[
                 reading = f"{tap}|{rows}|0.95"
                 shares = cross.shares(reading)
                 own = cross.own(reading)
-                right = [cross.found(name, reading) for name in ("least", "greatest-beyond-rank")]
                 yield (
                     cross.words,
-                    words,
-                    ROWS[rows],
+                    words if rows == "all" else f"{words}, {ROWS[rows]} tokens",
                     f"{cross.hfc(reading).mean():.1f}",
                     *(f"{shares[part]:.1f}" for part in ("space", "gradient", "interaction", "rank")),
                     f"{own.mean:+.2f} ± {own.half:.2f}",
-                    *(f"{one.mean:.0f}" for one in right),
                 )
 
 
@@ -183,30 +179,6 @@ def _span(values: Sequence[float]) -> str:
     if len(values) == 1:
         return f"{values[0]:+.1f}"
     return f"{min(values):+.1f} to {max(values):+.1f}"
-
-
-def keeping(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of `keep`: a policy's FAA on each stream, and the images it saw.
-
-    In brackets stand standard deviations over orders.
-    """
-    for row, words in POLICIES.items():
-        cells = []
-        for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
-            own = chosen(runs, stream, row)
-            if not own:
-                cells.append("-")
-                continue
-            cell = _with_deviation([run.faa for run in own.values()])
-            if row != "lda":
-                cell += f"; {statistics.fmean(images_seen(run.record, row) for run in own.values()):.1f}"
-            cells.append(cell)
-        yield words, *cells
-
-
-def _with_deviation(values: Sequence[float]) -> str:
-    mean = f"{statistics.fmean(values):.1f}"
-    return f"{mean} ({statistics.stdev(values):.1f})" if len(values) > 1 else mean
 
 
 def _apart(difference: Difference | None) -> str:
@@ -281,15 +253,14 @@ def tables_of(
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
     shares = ("space, %", "gradient, %", "both together, %", "rank, %")
-    right = ("least Z right, %", "beyond ranks right, %")
     columns = [f"{cross.words}: {words}" for cross in found for words in TAPS.values()]
     streams = [*plan["keep"]["streams"], *(f"{name} (report)" for name in plan["report"]["streams"])]
     return {
         ARCHIVE: {
             "score-variance": table(
-                ("method", "space", "tokens", "HFC", *shares, "own less others", *right),
+                ("method", "space", "HFC", *shares, "own less others"),
                 variance(found, rows),
-                3,
+                2,
             ),
             "score-finders": table(("the set taken", *columns), finders(found, scores)),
             "score-turns": table(
@@ -312,7 +283,6 @@ def tables_of(
                 verdict_rows(plan, found, runs),
                 4,
             ),
-            "growth-keep": table(("FAA (sd over orders); images seen", *streams), keeping(plan, runs)),
         },
         GROWTH: {
             "growth-policies": table(("policy", *with_orders(streams, runs)), by_policy(plan, runs)),
