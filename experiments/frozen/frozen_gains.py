@@ -14,14 +14,13 @@ from typing import Any
 
 import attrs
 import numpy as np
+from frozen_claims import less
 from frozen_results import (
     HERE,
     ROOT,
     Difference,
     Stream,
     Trained,
-    apart,
-    hits_by_order,
     interval,
     store,
     streams,
@@ -34,6 +33,10 @@ SURFACE = tomllib.loads((HERE / "surface.toml").read_text(encoding="utf-8"))
 FACTS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
 FILE = "plugins/lw2g_photos/training_gains.json"
 NAMES = {5: "five", 10: "ten", 20: "twenty"}
+UNOPPOSED = "holds, on few test images"
+"""What holds where no interval is against it, which few images make likely."""
+FROZEN = "frozen-answer"
+"""A run of the frozen answer, which chooses its head after each task, as a trained run may."""
 METHOD, EVERY_TASK = "stopped-1", "recommended"
 """What `--trained` stands for, of which the file for lw2g tells, and the older method."""
 HARDNESS = (f"hard: below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"easy: from {BANDS[1]:.0f}")
@@ -47,7 +50,7 @@ def frozen_cells() -> dict[str, Any]:
     return found
 
 
-def few(runs: Trained, method: str, right: str = "frozen-answer") -> dict[tuple[str, int], Difference]:
+def few(runs: Trained, method: str, right: str = FROZEN) -> dict[tuple[str, int], Difference]:
     """Return a trained row less a row that trains nothing, both runs of draw 0, by set and images a class."""
     found = {}
     for name in SURFACE["set"]:
@@ -65,12 +68,10 @@ def few(runs: Trained, method: str, right: str = "frozen-answer") -> dict[tuple[
 
 
 def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]:
-    """Return what a trained row adds on every stream that has packs of it, by images a class."""
+    """Return what a trained row has more than runs of the frozen answer, on every stream that has both."""
     rows = []
     for name, stream in known.items():
-        own = None
-        if (name, method) in runs:
-            own = apart(stream, hits_by_order(stream, runs[name, method]), "auto")
+        own = less(known, runs, name, method, FROZEN)
         if own is not None:
             rows.append(_gain(name, FACTS[name]["train_per_class"], stream.accuracy("lda"), own))
     cells = frozen_cells()
@@ -170,7 +171,7 @@ def verdicts(runs: Trained) -> Iterator[str]:
     names = list(SURFACE["set"])
     five = {name: found[name, 5] for name in names if (name, 5) in found}
     above = [name for name, own in five.items() if own.low > 0]
-    verdict = f"refuted on {', '.join(above)}" if above else "holds"
+    verdict = f"refuted on {', '.join(above)}" if above else UNOPPOSED
     yield _line("i", verdict, len(five), len(names), {name: str(own) for name, own in five.items()})
     both = {name: (five[name], found[name, 20]) for name in five if (name, 20) in found}
     falling = [name for name, (own, more) in both.items() if more.mean <= own.mean]
@@ -179,7 +180,7 @@ def verdicts(runs: Trained) -> Iterator[str]:
     yield _line("ii", verdict, len(both), len(names), told)
     first = {f"{name} with {count}": own for (name, count), own in few(runs, METHOD).items()}
     below = [cell for cell, own in first.items() if own.high < 0]
-    verdict = f"refuted on {', '.join(below)}" if below else "not refuted, on few test images"
+    verdict = f"refuted on {', '.join(below)}" if below else UNOPPOSED
     lowest = sorted(first, key=lambda cell: first[cell].mean)[:2]
     shown = {f"lowest on {cell}": str(first[cell]) for cell in lowest}
     yield _line("iii", verdict, len(first), len(names) * len(NAMES), shown, what="cells")

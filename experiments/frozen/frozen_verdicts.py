@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from frozen_claims import Found, Streams, above, less_by_stream, while_missing
+from frozen_claims import HOLDS, REFUTED, Found, Streams, above, less_by_stream, while_missing
 from frozen_results import PLAN, Difference, Stream, Trained, between, store, streams, trained
-from sentences import missed
+from sentences import at_least
 
 
 def judged(known: Streams, runs: Trained) -> Iterator[tuple[str, str, list[str]]]:
@@ -33,59 +33,38 @@ def best_single(stream: Stream) -> str:
 
 def no_lower(known: Streams, left: str) -> tuple[str, list[str]]:
     """Return the verdict on (i) and its lines."""
-    margin = PLAN["i"]["margin"]
-    below, beyond, lines = [], [], []
-    for name in PLAN["report"]:
-        if name not in known:
-            continue
-        right = best_single(known[name])
-        own = between(known[name], left, right)
-        lines.append(f"{name}: less {right} {own}")
-        if own.mean < margin:
-            below.append(name)
-            if own.high < margin:
-                beyond.append(name)
-    verdict = missed(below, beyond) if below else "holds"
-    return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
+    best = {name: best_single(known[name]) for name in PLAN["report"] if name in known}
+    found = {name: between(known[name], left, right) for name, right in best.items()}
+    lines = [f"{name}: less {best[name]} {own}" for name, own in found.items()]
+    verdict = at_least(found, PLAN["i"]["margin"])
+    return while_missing(verdict, len(found), len(PLAN["report"]), "streams"), lines
 
 
 def far(known: Streams, runs: Trained, left: str) -> tuple[str, list[str]]:
     """Return the verdict on (i-far) and its lines."""
     plan = PLAN["i-far"]
-    # the trained row less the head: turned around
-    turned = less_by_stream(known, runs, plan["streams"], plan["method"], left)
-    lines = [
-        f"{name}: {-own.mean:+.1f} ({-own.high:+.1f} to {-own.low:+.1f}; {_orders(own)})"
-        for name, own in turned.items()
-    ]
-    verdict = "refuted"
-    if all(own.mean < 0 for own in turned.values()):
-        verdict = "holds, sure on " + (
-            ", ".join(name for name, own in turned.items() if own.high < 0) or "none"
-        )
-    return while_missing(verdict, len(turned), len(plan["streams"]), "streams"), lines
+    trained_less = less_by_stream(known, runs, plan["streams"], plan["method"], left)
+    found = {name: own.turned() for name, own in trained_less.items()}
+    return while_missing(at_least(found, 0.0), len(found), len(plan["streams"]), "streams"), _by_stream(found)
 
 
 def adapted(known: Streams, runs: Trained) -> tuple[str, list[str]]:
     """Return the verdict on (ii) and its lines."""
     plan = PLAN["ii"]
     present = less_by_stream(known, runs, PLAN["report"], plan["left"], plan["right"])
-    lines = _by_stream(present)
-    beside = [name for name, own in present.items() if own.mean >= plan["margin"]]
-    beyond = [name for name, own in present.items() if own.low >= plan["margin"]]
-    verdict = missed(beside, beyond) if beside else "holds"
-    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), lines
+    # at most a margin: the other way round at least its negative
+    verdict = at_least({name: own.turned() for name, own in present.items()}, -plan["margin"])
+    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), _by_stream(present)
 
 
 def alone(known: Streams, runs: Trained) -> tuple[str, list[str]]:
     """Return the verdict on (iii) and its lines."""
     plan = PLAN["iii"]
     present = less_by_stream(known, runs, PLAN["report"], plan["left"], plan["right"])
-    lines = _by_stream(present)
     sure_above = [name for name, own in present.items() if above(own)]
-    verdict = "holds" if set(sure_above) == set(plan["alone"]) else "refuted"
-    verdict += f": above on {', '.join(sure_above) or 'none'}"
-    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), lines
+    word = HOLDS if set(sure_above) == set(plan["alone"]) else REFUTED
+    verdict = f"{word}: above on {', '.join(sure_above) or 'none'}"
+    return while_missing(verdict, len(present), len(PLAN["report"]), "streams"), _by_stream(present)
 
 
 def sure(known: Streams, left: str) -> tuple[str, list[str]]:
@@ -99,8 +78,7 @@ def sure(known: Streams, left: str) -> tuple[str, list[str]]:
         lines.append(f"{name}: {ours:.1f} % for {theirs:.1f} %")
         if ours > plan["share"] * theirs:
             over.append(name)
-    # no interval of a ratio was foreseen: it is undecided by how much one stream misses it
-    verdict = missed(over, []) if over else "holds"
+    verdict = f"{REFUTED} on {', '.join(over)} (no interval was foreseen)" if over else HOLDS
     return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
 
 
@@ -116,8 +94,7 @@ def strangers(known: Streams, left: str) -> tuple[str, list[str]]:
         lines.append(f"{name}: {by_distance:.0f} % for {by_probability:.0f} %")
         if by_distance >= plan["factor"] * by_probability:
             twice.append(name)
-    verdict = "holds" if len(twice) >= plan["streams"] else "refuted"
-    verdict += f": on {len(twice)} of {len(lines)}"
+    verdict = f"{HOLDS if len(twice) >= plan['streams'] else REFUTED}: on {len(twice)} of {len(lines)}"
     return while_missing(verdict, len(lines), len(PLAN["report"]), "streams"), lines
 
 

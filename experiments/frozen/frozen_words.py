@@ -49,9 +49,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     yield (
         "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head, or product of the "
-        "answers of two, by left-out images (*sure*: with its interval); in brackets on the frozen answer, "
-        "where that differs. A miss by the mean alone is undecided here; the committed criteria call it "
-        "refuted:"
+        "answers of two, by left-out images; in brackets on the frozen answer, where that differs. *By the "
+        "mean alone*: the interval has the margin in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -91,12 +90,9 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
             f"{min(means):+.1f} to {max(means):+.1f} points over the frozen answer at every number of "
             f"images, with its interval at {frozen_fewer.images_on(fewer, 1)} a class."
         )
-    above, below = (
-        [*report, *development]
-        for report, development in zip(
-            sides(known, runs, TRAINED, "report"), sides(known, runs, TRAINED, "development"), strict=True
-        )
-    )
+    rows = [row for row in frozen_gains.gains(known, runs, TRAINED) if row.stream in known]
+    above = [row.stream for row in rows if row.low > 0]
+    below = [row.stream for row in rows if row.high < 0]
     yield (
         f"Of all streams, development streams among them, it is above with its interval on "
         f"{', '.join(above) or 'none'}, below on {', '.join(below) or 'none'}; on the others it is undecided."

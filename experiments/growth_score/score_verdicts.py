@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 from score_results import METHODS, Cross, Mean, Run, chosen, joins, less
-from sentences import missed
+from sentences import at_least
 from stream_tables import with_interval
 
 from lw2g.results.summaries import Difference
@@ -220,32 +220,10 @@ def _differences(
 
 
 def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
-    """Judge whether ``keep`` ends no lower than another rule by a margin, on each stream.
-
-    A mean alone does not decide where its interval has the margin in it.
-    """
+    """Judge whether ``keep`` ends no lower than another rule by a margin, on each stream."""
     values, parts = _differences(one["than"], plan, runs)
-    least = one["least"]
-    below = [name for name, value in values.items() if value.mean < least]
-    beyond = [name for name in below if _ends(values[name])[1] < least]
-    doubtful = [name for name, value in values.items() if _ends(value)[0] < least]
-    met = f"met by the mean alone on {', '.join(name for name in doubtful if name not in below)}"
-    verdict = "holds"
-    if below:
-        verdict = missed(below, beyond)
-        if not set(doubtful) <= set(below):
-            verdict += f"; {met}"
-    elif doubtful:
-        verdict = f"undecided: {met}"
     told = ", ".join(f"{name} {with_interval(value)}" for name, value in values.items())
-    return _complete(verdict, parts, plan["orders"]), told
-
-
-def _ends(value: Difference) -> tuple[float, float]:
-    """Return the ends of an interval; where pairs are alike, the mean itself."""
-    low = value.mean if value.low is None else value.low
-    high = value.mean if value.high is None else value.high
-    return low, high
+    return _complete(at_least(values, one["least"]), parts, plan["orders"]), told
 
 
 def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from interval_plot import Panel, Point, picture  # noqa: E402
-from sentences import missed  # noqa: E402
+from sentences import at_least  # noqa: E402
 from stream_tables import StreamRun, runs_of, with_interval  # noqa: E402
 
 from lw2g.registry.catalogue import load_catalogue  # noqa: E402
@@ -126,22 +126,17 @@ def rank(plan: Mapping[str, Any], name: str, method: str, gains: Any, far: Any) 
         return f"open ({len(own)} of {len(plan['streams'])} streams)"
     x = [far[stream][plan[name]["distance"]] for stream in own]
     rho = float(stats.spearmanr(x, [gains[stream, method].apart.mean for stream in own]).statistic)
+    word = "refuted" if rho < 1e-9 else "undecided"
     # of four streams only a perfect order has a chance below 5 %
-    verdict = "undecided"
     if rho > 1 - 1e-9:
-        verdict = "holds"
-    if rho < 1e-9 - 1:
-        verdict = "refuted"
-    return f"{verdict} ({rho:+.1f})"
+        word = "holds"
+    return f"{word} ({rho:+.1f})"
 
 
 def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
-    """Return the verdict on differences none of which is to fall below a margin."""
-    below = [(stream, each) for stream, each in differences if each.apart.mean < least]
-    if not below:
-        return "holds" if differences else "open"
-    beyond = [stream for stream, each in below if each.apart.high is not None and each.apart.high < least]
-    return missed([stream for stream, _ in below], beyond)
+    """Return the verdict on differences none of which is to fall below a margin; open without any."""
+    found = {stream: each.apart for stream, each in differences}
+    return at_least(found, least) if found else "open"
 
 
 def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:

@@ -148,7 +148,7 @@ def test_differences_are_paired_over_orders(script):
 
 
 def test_verdicts_follow_the_letter(script):
-    """A margin fails where a stream falls below it, also within its interval; few orders leave it open."""
+    """A margin is refuted where a mean falls below it, also within its interval; few orders leave it open."""
     verdicts = script("verdicts")
     plan = tomllib.loads((FOLDER / "hypotheses.toml").read_text())
     good, bad = {("gate", True): (0, 1), ("raw", False): (0,)}, {("raw", False): range(6)}
@@ -159,12 +159,9 @@ def test_verdicts_follow_the_letter(script):
     assert text == "refuted on tiny"
     assert len(lines) == 2
     doubtful = [held[0], *fallen[1:]]
-    assert verdicts.margin(plan["iv"], {"tiny": doubtful})[0] == "undecided: missed by the mean on tiny"
+    assert verdicts.margin(plan["iv"], {"tiny": doubtful})[0] == "refuted by the mean alone on tiny"
     mixed = [*held, a_cell(script, order=3, hits={("gate", True): (0,), ("raw", False): (0, 1)})]
-    assert (
-        verdicts.margin(plan["iv"], {"tiny": mixed})[0]
-        == "undecided: met by the mean on each, surely on none"
-    )
+    assert verdicts.margin(plan["iv"], {"tiny": mixed})[0] == "holds by the mean alone"
     told = "\n".join(verdicts.judged({**plan, "i": plan["iv"], "i-exploratory": plan["iv"]}, held))
     assert "open (orders so far: pacs-art-sketch 0, cifar-second 0, tiny 0); on what there is: holds" in told
 
@@ -174,7 +171,7 @@ def test_a_margin_is_against_the_better_of_two(script):
     plan = tomllib.loads((FOLDER / "hypotheses.toml").read_text())
     cells = [a_cell(script, hits={("none", False): (0, 1), ("gate", False): (0,)})]
     text, (line,) = script("verdicts").margin(plan["ii"], {"turns": cells})
-    assert text == "undecided: missed by the mean on turns"
+    assert text == "refuted by the mean alone on turns"
     assert "less none -25.0" in line
 
 

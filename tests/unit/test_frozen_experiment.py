@@ -134,10 +134,10 @@ def test_few_images_are_paired_run_by_run_and_judged(script, monkeypatch):
         },
     )
     verdicts = [line.split("**")[3] for line in gains.verdicts({})]
-    assert verdicts == ["holds", "holds", "not refuted, on few test images"]
+    assert verdicts == [gains.UNOPPOSED, "holds", gains.UNOPPOSED]
 
 
-def test_fewer_images_of_the_same_classes_are_paired_by_image(script):
+def test_fewer_images_of_the_same_classes_are_paired_by_image(script, monkeypatch):
     """Rows of a stream with fewer images pair over orders; claims are open until all orders have both."""
     fewer, results = script("frozen_fewer"), script("frozen_results")
     names = {order: tuple(classes) for order, classes in enumerate(([0, 1], [1, 0], [0, 1]))}
@@ -160,6 +160,12 @@ def test_fewer_images_of_the_same_classes_are_paired_by_image(script):
 
     own = fewer.differences(known, rows(names), "stopped-1", fewer.FROZEN)[fewer.FEW]
     assert (own.mean, own.orders, own.images) == (50, 3, 2)
+    # so is a stream's own row, against runs and not the head of all classes at once
+    gains = script("frozen_gains")
+    monkeypatch.setattr(results.Stream, "accuracy", lambda stream, row: 60.0)
+    whole = {(fewer.WHOLE, method): found for (_, method), found in rows(names).items()}
+    (row,) = gains.gains(known, whole, "stopped-1")
+    assert (row.stream, row.gain, row.orders) == (fewer.WHOLE, 50, 3)
     lines = {line.split("**")[1]: line for line in fewer.lines(known, rows([0, 1]))}
     assert "open (2 of 3 orders); on these: holds" in lines["(n-ii)"]
     assert "**open (0 of 6 orders)**" in lines["(n-iv)"]

@@ -17,6 +17,7 @@ import pytest
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.found_runs import Given
+from lw2g.results.summaries import Difference
 from lw2g_store.stored import Stored, stored_runs
 from script_modules import importing
 
@@ -209,7 +210,29 @@ def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
     loss = gains.over_orders_and_images(right(6), right(7))
     alone = gains.Gain(stream="turns", method="ours", head="lda", apart=loss)
     assert gains.margin([("turns", found)], -0.5) == "holds"
-    assert gains.margin([("turns", alone)], -0.5) == "undecided: missed by the mean on turns"
+    assert gains.margin([("turns", alone)], -0.5) == "refuted by the mean alone on turns"
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ({"tiny": (0.0, 2.0), "turns": (1.0, 3.0)}, "holds"),
+        ({"tiny": (-2.0, 4.0), "turns": (1.0, 3.0)}, "holds; by the mean alone on tiny"),
+        ({"tiny": (-2.0, 4.0), "turns": (-1.0, 3.0)}, "holds by the mean alone"),
+        ({"tiny": (-4.0, 2.0), "turns": (1.0, 3.0)}, "refuted by the mean alone on tiny"),
+        ({"tiny": (-4.0, 2.0), "turns": (-3.0, -1.0)}, "refuted on turns; by the mean alone on tiny"),
+        ({"tiny": (-2.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns"),
+    ],
+)
+def test_means_decide_and_intervals_tell_how_surely(script, ends, verdict):
+    """On either side of a margin by one rule, so that neither success nor failure is softened."""
+    found = {
+        name: Difference(mean=(low + high) / 2, low=low, high=high, n=3) for name, (low, high) in ends.items()
+    }
+    assert script("sentences").at_least(found, 0.0) == verdict
+    alike = {"tiny": Difference(mean=0.0, n=3)}
+    assert script("sentences").at_least(alike, 0.0) == "holds"
+    assert script("sentences").at_least(alike, 0.5) == "refuted on tiny"
 
 
 def test_the_numbers_are_those_that_the_study_found(script, stored):
