@@ -96,8 +96,8 @@ def _markdown_cell(text: str, table: Table) -> str:
 
 
 def _with_literal_names(text: str, table: Table) -> str:
-    """Return text in which the names of a store's rows are no Markdown; plain ones stay as they are typed."""
-    names = [row.label for row in table.rows if row.runs[0].given is not None]
+    """Return text in which a store's rows and givers are no Markdown; plain names stay as they are typed."""
+    names = [*table.givers, *(row.label for row in table.rows if row.runs[0].given is not None)]
     if not names:
         return text
     longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
@@ -236,7 +236,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": [*table.unlike, *table.notes],
+        "notes": [*table.givers, *table.unlike, *table.notes],
     }
 
 

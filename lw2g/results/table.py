@@ -33,7 +33,14 @@ from lw2g.results.conditions import (
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, right_answers_of
-from lw2g.results.row_names import TABLE_OPTIONS, Settings, labels_of, method_of, settings_of
+from lw2g.results.row_names import (
+    TABLE_OPTIONS,
+    Settings,
+    giver_marks,
+    labels_of,
+    method_of,
+    settings_of,
+)
 from lw2g.results.row_notes import (
     different_code,
     different_constraints,
@@ -190,6 +197,12 @@ class Table:
         """The seeds and the number of class orders of all rows, in words; empty without a row."""
         drawn = {draw for row in self.rows for draw in row.draws}
         return draws_in_words(drawn) if drawn else ""
+
+    @property
+    def givers(self) -> list[str]:
+        """What the marks in the names of stored rows stand for."""
+        marks = giver_marks([row.runs[0] for row in self.rows])
+        return [f"{mark}: {giver}" for giver, mark in marks.items()]
 
     def row(self, wanted: str) -> Row:
         """Return the row with this label, or the only one whose label contains it.

@@ -235,3 +235,5 @@ class Report(Tabular):
             if table.rows:
                 head, *lines = cells(table, shown(table, self._columns))
                 yield html_table(dict(zip(head, line, strict=True)) for line in lines)
+            for giver in table.givers:
+                yield f"<p>{html.escape(giver)}</p>"

@@ -92,7 +92,9 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     pack = forge(only(store), given)
     add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
     printed = invoke(*words, "--against", "features=200").output
-    assert "given by \\<b\\>me\\|you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |" in printed
+    assert "| ranpac[features=300], stored | 1 |" in printed
+    giver = "stored: given by \\<b\\>me\\|you (recomputed, re-predicted; glyphs/like-for-like@1)"
+    assert printed.count("given by") == printed.count(giver) == 1  # not in each row and table
     assert "<b>" not in printed
     assert "| 1 | the same |" in printed
     if find_spec("vl_convert") is not None:  # of the extra `report`
@@ -115,13 +117,13 @@ def test_a_report_has_others_rows_of_the_same_protocol(
 @pytest.mark.parametrize(
     ("features", "rows"),
     [
-        (200, ["given by you: recomputed; glyphs/like-for-like@1, @2 | 2 |"]),
+        (200, {"stored | 2 |": "stored: given by you (recomputed; glyphs/like-for-like@1, @2)"}),
         (
             300,
-            [
-                "given by you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |",
-                "given by you: recomputed; glyphs/like-for-like@2 | 1 |",
-            ],
+            {
+                "stored 1 | 1 |": "stored 1: given by you (recomputed, re-predicted; glyphs/like-for-like@1)",
+                "stored 2 | 1 |": "stored 2: given by you (recomputed; glyphs/like-for-like@2)",
+            },
         ),
     ],
 )
@@ -131,7 +133,7 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     known: Catalogue,
     tmp_path: Path,
     features: int,
-    rows: list[str],
+    rows: dict[str, str],
 ) -> None:
     """As runs of one's own are: the row has both versions of the protocol, and the badges of both."""
 
@@ -153,10 +155,11 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     printed = invoke("report", honest[0], run, "--with", store, "--columns", "faa")
     assert printed.exit_code == 0, printed.output
     assert printed.stderr == ""
-    found = [line for line in printed.output.splitlines() if line.startswith("|") and "given by" in line]
+    found = [line for line in printed.output.splitlines() if line.startswith("|") and "stored" in line]
     assert len(found) == len(rows)
     for row, line in zip(rows, found, strict=True):
         assert row in line
+    assert f"- {'; '.join(rows.values())}\n" in printed.output
 
 
 def test_a_report_shows_a_method_whose_plugin_is_not_installed(
@@ -176,8 +179,9 @@ def test_a_report_shows_a_method_whose_plugin_is_not_installed(
     pack.parent.rename(pack.parents[1] / "theirs_always")
     result = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert result.exit_code == 0, result.output
-    (row,) = [line for line in result.output.splitlines() if "theirs" in line]
-    assert f"given by me: recomputed; glyphs/like-for-like@1; plugin {address}" in row.replace("\\:", ":")
+    assert "| theirs, stored | 1 |" in result.output
+    giver = f"stored: given by me (recomputed; glyphs/like-for-like@1; plugin {address})"
+    assert giver in result.output.replace("\\:", ":")
     assert "left out" not in result.stderr
     assert not failed(store, known)
     if find_spec("vl_convert") is not None:  # of the extra `report`
@@ -248,7 +252,7 @@ def test_what_is_broken_hides_nothing_else(
     assert "FAILS" in checked.output
     reported = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert reported.exit_code == 0, reported.output
-    assert "given by whole" in reported.stdout
+    assert "stored: given by whole (" in reported.stdout
     assert reported.stderr.startswith("note: left out of the store: ")
     assert len(reported.stderr.splitlines()) == 1
     packed = invoke(
