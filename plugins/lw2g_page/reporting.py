@@ -211,7 +211,11 @@ class Report(Tabular):
         return out
 
     def rows(self) -> list[Row]:
-        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
+        """Return a row per table, row and metric: mean, deviation, n, published value, difference, giver.
+
+        ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin`` and ``given_tuned_on`` are what a
+        store tells; None for runs of one's own.
+        """
         entries: list[Row] = json.loads(self.to_text("json"))["entries"]
         return entries
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+import lw2g
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
@@ -95,6 +96,15 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     assert "| ranpac[features=300], stored | 1 |" in printed
     giver = "stored: given by \\<b\\>me\\|you (recomputed, re-predicted; glyphs/like-for-like@1)"
     assert printed.count("given by") == printed.count(giver) == 1  # not in each row and table
+    told = {
+        "who": "<b>me|you",
+        "protocol": "glyphs/like-for-like@1",
+        "badges": ["recomputed", "re-predicted"],
+    }
+    mine, theirs = lw2g.report(honest[0], store=store, columns="faa").rows()
+    assert [mine[f"given_{name}"] for name in told] == [None, None, None]
+    assert {name: theirs[f"given_{name}"] for name in told} == told
+    assert ",recomputed; re-predicted," in invoke(*words, "--format", "csv").output
     assert "<b>" not in printed
     assert "| 1 | the same |" in printed
     if find_spec("vl_convert") is not None:  # of the extra `report`
