@@ -119,6 +119,9 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
     return act
 
 
+_MOTION = {"task": 0, "new": 1.0, "old": 1.0, "times": None, "held": [9], "carried": 1, "alarming": False}
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -127,6 +130,9 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
         (_reseal(metrics=None), "no value at metrics"),
         (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
         (_reseal(accuracy_matrix=[[1.0]]), "expected 1 task,"),
+        (_reseal(task_classes=[[0], [9]]), "class 9 is none of the 2 of class_names"),
+        (_reseal(task_classes=[[0], [-1]]), "class -1 is none of the 2 of class_names"),
+        (_reseal(findings={"motions": [_MOTION]}), "class 9 is none of the 2 of class_names"),
         (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
     ],
 )
