@@ -189,7 +189,7 @@ def test_a_report_shows_a_method_whose_plugin_is_not_installed(
     pack.parent.rename(pack.parents[1] / "theirs_always")
     result = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert result.exit_code == 0, result.output
-    assert "| theirs, stored | 1 |" in result.output
+    assert "| theirs x always, stored | 1 |" in result.output
     giver = f"stored: given by me (recomputed; glyphs/like-for-like@1; plugin {address})"
     assert giver in result.output.replace("\\:", ":")
     assert "left out" not in result.stderr
