@@ -248,7 +248,7 @@ def block(table: Table) -> Iterator[str]:
 
 def method(row: Row) -> str:
     """Return the label of a row without what the next columns tell."""
-    label = row.label.partition(", given by")[0]
+    label = row.label.partition(", stored")[0]
     return literal_markdown(label) + (" (control)" if row.control else "")
 
 

@@ -312,7 +312,8 @@ def retry_sweep(
 
     Args:
         directory: The sweep's directory.
-        stale: Whether to rerun also cells that finished with other options or plugin code than now.
+        stale: Whether to rerun also cells that finished with other options or plugin code than now;
+            ``lw2g report DIR DIR/.stale`` shows the old runs beside the new.
         executor: As for :func:`sweep`.
         jobs: As for :func:`sweep`.
         threads: As for :func:`sweep`.

@@ -6,7 +6,7 @@ every value that lw2g reads. Nothing here needs torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -198,6 +198,19 @@ def _all_with_classes(record: Record, field: attrs.Attribute[Any], value: list[l
     for task, classes in enumerate(value, start=1):
         if not classes:
             raise ValueError(f"task {task} has no classes")
+        _require_names(classes, record)
+
+
+def _all_named(record: Record, field: attrs.Attribute[Any], value: _Findings) -> None:
+    for motion in value.motions:
+        _require_names(motion.held, record)
+
+
+def _require_names(classes: Sequence[int], record: Record) -> None:
+    """Refuse numbers of classes that are none of ``class_names``, which whoever shows them reads."""
+    for number in classes:
+        if not 0 <= number < len(record.class_names):
+            raise ValueError(f"class {number} is none of the {len(record.class_names)} of class_names")
 
 
 def _a_group_per_task(record: Record, field: attrs.Attribute[Any], value: list[Any] | None) -> None:
@@ -253,7 +266,7 @@ class Record:
     stale_classes: _Stale = _Stale()
     routing: _Routing | None = None
     expert: _Expert | None = None
-    findings: _Findings = _Findings()
+    findings: _Findings = attrs.field(default=_Findings(), validator=_all_named)
     flops: Values = attrs.field(factory=dict)
     images_per_second: float | None = None
     protocol_id: str | None = None

@@ -281,7 +281,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
-    return [*remarks, *table.unlike, *_unfinished(table), *table.notes]
+    return [*remarks, *table.givers, *table.unlike, *_unfinished(table), *table.notes]
 
 
 def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None, others: str) -> list[str]:
@@ -306,6 +306,8 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
     marks += _paper_marks(table)
     if marks:
         remarks.append("; ".join(marks))
+    if table.givers:
+        remarks.append("; ".join(table.givers))
     if on_differences := _on_differences(table, table.reference(against)):
         remarks.append(f"differences: {'; '.join(on_differences)}")
     if table.unlike:

@@ -50,7 +50,7 @@ class Given:
 
     def __str__(self) -> str:
         plugin = f"; plugin {self.plugin}" if self.plugin else ""
-        return f"given by {self.who}: {', '.join(self.badges)}; {self.protocol}{plugin}"
+        return f"given by {self.who} ({', '.join(self.badges)}; {self.protocol}{plugin})"
 
 
 @attrs.frozen(kw_only=True)

@@ -22,6 +22,7 @@ from lw2g.results.cells import (
     shown_columns,
 )
 from lw2g.results.columns import Column
+from lw2g.results.found_runs import Given
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
@@ -44,6 +45,9 @@ _NO_PAPER: Mapping[str, Any] = {
 _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
     f"difference_{name}" for name in attrs.fields_dict(Difference)
 )
+_NOT_GIVEN: Mapping[str, Any] = dict.fromkeys(f"given_{name}" for name in attrs.fields_dict(Given))
+_LISTS = ("paper_differs", "given_badges")
+"""What of an entry has several texts, which CSV joins."""
 
 
 def as_markdown(
@@ -96,8 +100,8 @@ def _markdown_cell(text: str, table: Table) -> str:
 
 
 def _with_literal_names(text: str, table: Table) -> str:
-    """Return text in which the names of a store's rows are no Markdown; plain ones stay as they are typed."""
-    names = [row.label for row in table.rows if row.runs[0].given is not None]
+    """Return text in which a store's rows and givers are no Markdown; plain names stay as they are typed."""
+    names = [*table.givers, *(row.label for row in table.rows if row.runs[0].given is not None)]
     if not names:
         return text
     longest_first = sorted(names, key=len, reverse=True)  # one name may begin another
@@ -213,7 +217,8 @@ def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | No
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for entry in entries:
-        writer.writerow({**entry, "paper_differs": "; ".join(entry["paper_differs"])})
+        joined = {name: "; ".join(entry[name] or ()) for name in _LISTS}
+        writer.writerow({**entry, **joined})
     return text.getvalue()
 
 
@@ -236,7 +241,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": [*table.unlike, *table.notes],
+        "notes": [*table.givers, *table.unlike, *table.notes],
     }
 
 
@@ -268,6 +273,7 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
         # every entry has the same keys in the same order: they are the head of the CSV
         **_NO_DIFFERENCE,
         **_NO_PAPER,
+        **_NOT_GIVEN,
     }
     printed = row.paper.get(column.name)
     if printed is not None:
@@ -280,4 +286,8 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
     if gap is not None:
         for name, value in attrs.asdict(gap).items():
             entry[f"difference_{name}"] = value
+    given = row.runs[0].given
+    if given is not None:
+        for name, value in attrs.asdict(given).items():
+            entry[f"given_{name}"] = value
     return entry

@@ -35,6 +35,7 @@ __all__ = [
     "baseline_of",
     "components_of",
     "composed_name",
+    "giver_marks",
     "has_known_weights",
     "is_condition",
     "labels_of",
@@ -197,7 +198,7 @@ def labels_of(
 
     Any other name is ``baseline[option=value,...] x policy[...]``, or the baseline alone if it does not grow,
     then all choices that are not the method's own. Names omit conditions (options of benchmark, backbone and
-    run) and numbers such as epochs if all rows share them.
+    run) and numbers such as epochs if all rows share them. The name of a stored run ends in its giver's mark.
 
     Args:
         runs: The first run of each row.
@@ -205,9 +206,11 @@ def labels_of(
         catalogue: Knows a method's own retrieval and constraints.
     """
     shared = _shared_by_all([options.changed for options in settings])
-    labels = [
-        composed_name(run, options, shared, catalogue) for run, options in zip(runs, settings, strict=True)
-    ]
+    marks = giver_marks(runs)
+    labels = []
+    for run, options in zip(runs, settings, strict=True):
+        label = composed_name(run, options, shared, catalogue)
+        labels.append(label if run.given is None else f"{label}, {marks[str(run.given)]}")
     given_by_grids = Counter(run.label for run in runs)
     names = []
     for run, composed in zip(runs, _distinguished(labels, runs, settings), strict=True):
@@ -226,9 +229,15 @@ def composed_name(
     parts = [*_composed(run, catalogue, shown), settings.began]
     if run.state != "finished":
         parts.append(f"{run.done} of {run.tasks or '?'} tasks")
-    if run.given is not None:
-        parts.append(str(run.given))
     return ", ".join(filter(None, parts))
+
+
+def giver_marks(runs: Sequence[ReportedRun]) -> dict[str, str]:
+    """Return how the names of rows mark who gave them, by what a store tells of it; numbered if several."""
+    givers = list(dict.fromkeys(str(run.given) for run in runs if run.given is not None))
+    if len(givers) == 1:
+        return {givers[0]: "stored"}
+    return {giver: f"stored {number}" for number, giver in enumerate(givers, start=1)}
 
 
 def _shared_by_all(changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

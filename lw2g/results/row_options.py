@@ -30,11 +30,6 @@ class OptionColumns:
     keys: Sequence[str] = ()
     values: Sequence[Sequence[str]] = ()
 
-    @property
-    def titles(self) -> list[str]:
-        """The last words of each key, as few as no other key ends with."""
-        return [_shortest_end(key, self.keys) for key in self.keys]
-
 
 def option_columns(
     runs: Sequence[ReportedRun], settings: Sequence[Settings], shared: Collection[str]
@@ -67,13 +62,3 @@ def _trained_nothing(run: ReportedRun) -> bool:
     flops = run.record.get("flops") or {}
     spent = (run.record.get("images_per_second", 0.0), flops.get("training_per_image"))
     return spent == (None, None)
-
-
-def _shortest_end(key: str, keys: Collection[str]) -> str:
-    """Return the last words of a dotted key, as few as no other key ends with."""
-    words = key.split(".")
-    for number in range(1, len(words)):
-        end = ".".join(words[-number:])
-        if sum(f".{other}".endswith(f".{end}") for other in keys) == 1:
-            return end
-    return key

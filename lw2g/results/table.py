@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections import defaultdict
@@ -33,7 +32,14 @@ from lw2g.results.conditions import (
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, right_answers_of
-from lw2g.results.row_names import TABLE_OPTIONS, Settings, labels_of, method_of, settings_of
+from lw2g.results.row_groups import runs_of_rows
+from lw2g.results.row_names import (
+    TABLE_OPTIONS,
+    giver_marks,
+    labels_of,
+    method_of,
+    settings_of,
+)
 from lw2g.results.row_notes import (
     different_code,
     different_constraints,
@@ -191,6 +197,12 @@ class Table:
         drawn = {draw for row in self.rows for draw in row.draws}
         return draws_in_words(drawn) if drawn else ""
 
+    @property
+    def givers(self) -> list[str]:
+        """What the marks in the names of stored rows stand for."""
+        marks = giver_marks([row.runs[0] for row in self.rows])
+        return [f"{mark}: {giver}" for giver, mark in marks.items()]
+
     def row(self, wanted: str) -> Row:
         """Return the row with this label, or the only one whose label contains it.
 
@@ -333,7 +345,7 @@ def _table(
                 _refuse(kind, name_of, tabled)
 
     settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
-    groups = _groups(tabled, settings, names)
+    groups = runs_of_rows(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = list[str]()
@@ -475,22 +487,3 @@ def _warnings(rows: Sequence[Row]) -> list[str]:
     for text, labels in of_methods.items():
         warnings.append(f"{_DIFFERS}{text} ({places(labels)})")
     return warnings
-
-
-def _groups(
-    runs: Sequence[ReportedRun],
-    settings: Mapping[int, Settings],
-    names: Mapping[str, Callable[[ReportedRun], str]],
-) -> list[list[ReportedRun]]:
-    """Return the runs of each row; seed, class order and machine do not separate rows."""
-    groups: dict[Any, list[ReportedRun]] = defaultdict(list)
-    for run in runs:
-        settings_of_run = settings[id(run)]
-        values = json.dumps(settings_of_run.values, sort_keys=True)
-        # what the table mixes separates rows, so that no mean is over two protocols
-        mixable = tuple(name_of(run) for name_of in names.values())
-        reached = None
-        if run.state != "finished":
-            reached = (run.done, run.tasks)
-        groups[values, settings_of_run.began, mixable, reached, run.given].append(run)
-    return list(groups.values())

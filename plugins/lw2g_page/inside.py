@@ -76,7 +76,12 @@ def look_inside(run: ReportedRun, label: str) -> Inside:
     if sha256_of(run.path / newest) != files[newest]:
         why = f"{newest} is not the file that the record lists"
         return Inside(run=run, label=label, predicted=None, why=why)
-    return Inside(run=run, label=label, predicted=read_columns(run.path / newest), why="")
+    columns = read_columns(run.path / newest)
+    largest = max(int(columns[name].max()) for name in ("true", "predicted"))
+    if largest >= len(run.record["class_names"]):
+        why = f"{newest} has class {largest}, which has no name"
+        return Inside(run=run, label=label, predicted=None, why=why)
+    return Inside(run=run, label=label, predicted=columns, why="")
 
 
 def accuracies(inside: Inside) -> Numbers:

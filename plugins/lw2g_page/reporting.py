@@ -211,7 +211,11 @@ class Report(Tabular):
         return out
 
     def rows(self) -> list[Row]:
-        """Return a row per table, row and metric: mean, deviation, n, published value, difference."""
+        """Return a row per table, row and metric: mean, deviation, n, published value, difference, giver.
+
+        What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin`` and
+        ``given_tuned_on``; they are None for runs of one's own.
+        """
         entries: list[Row] = json.loads(self.to_text("json"))["entries"]
         return entries
 
@@ -235,3 +239,5 @@ class Report(Tabular):
             if table.rows:
                 head, *lines = cells(table, shown(table, self._columns))
                 yield html_table(dict(zip(head, line, strict=True)) for line in lines)
+            for giver in table.givers:
+                yield f"<p>{html.escape(giver)}</p>"

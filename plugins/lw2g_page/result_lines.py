@@ -44,10 +44,9 @@ _WORDS = {
 
 @attrs.frozen(kw_only=True)
 class Heading:
-    """The head of a column: its title, for an option its whole key, words below, and whether it is text."""
+    """The head of a column: its title, which of an option is its key, words below, and whether it is text."""
 
     title: str
-    key: str = ""
     words: str = ""
     text: bool = False
 
@@ -130,9 +129,7 @@ def results_of(
         same.append(f"{lead}: {', '.join(told)}.")
 
     options = table.options
-    heads = []
-    for title, key in zip(options.titles, options.keys, strict=True):
-        heads.append(Heading(title=title, key=key, text=True))
+    heads = [Heading(title=key, text=True) for key in options.keys]
     if numbers:
         for place, cell in enumerate(numbers[0]):
             words = _WORDS.get(cell.title, "")
@@ -142,8 +139,8 @@ def results_of(
     made = []
     for row, values, cells in zip(table.rows, options.values, numbers, strict=True):
         chosen = []
-        for title, value in zip(options.titles, values, strict=True):
-            chosen.append(ResultCell(title, value or "-", text=True))
+        for key, value in zip(options.keys, values, strict=True):
+            chosen.append(ResultCell(key, value or "-", text=True))
         roles = [_CONTROL] if row.control else []
         if row is reference:
             roles.append("reference")

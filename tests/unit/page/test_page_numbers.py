@@ -330,8 +330,10 @@ def test_records_that_lack_something_say_so(write_full_run):
     assert all("\n" not in numbers.why for numbers in told.values())
 
 
-def test_altered_predictions_are_not_drawn(write_full_run):
-    """What does not match its checksum is told, not shown."""
+def test_predictions_that_do_not_fit_are_not_drawn(write_full_run):
+    """What does not match its checksum, or predicts a class without a name, is told, not shown."""
+    strange = look_inside(write_full_run("strange", {"class_names": ["ant"], "task_classes": []}), "x")
+    assert inside.classes(strange).why == "predictions/task-002.safetensors has class 5, which has no name"
     run = write_full_run("edited")
     path = run.path / "predictions/task-002.safetensors"
     path.write_bytes(path.read_bytes() + b" ")

@@ -119,6 +119,9 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
     return act
 
 
+_MOTION = {"task": 0, "new": 1.0, "old": 1.0, "times": None, "held": [9], "carried": 1, "alarming": False}
+
+
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -127,6 +130,9 @@ def _reseal(**changes: Any) -> Callable[[Path], None]:
         (_reseal(metrics=None), "no value at metrics"),
         (_reseal(config=json.loads('{"a":' * 200 + "3" + "}" * 200)), "nested too deeply"),
         (_reseal(accuracy_matrix=[[1.0]]), "expected 1 task,"),
+        (_reseal(task_classes=[[0], [9]]), "class 9 is none of the 2 of class_names"),
+        (_reseal(task_classes=[[0], [-1]]), "class -1 is none of the 2 of class_names"),
+        (_reseal(findings={"motions": [_MOTION]}), "class 9 is none of the 2 of class_names"),
         (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
     ],
 )
@@ -252,10 +258,18 @@ def test_no_p_value_is_zero_and_equal_answers_are_the_same():
 
 def test_plain_names_of_a_store_stay_as_they_are_typed():
     """Stored rows beside own ones look alike; what Markdown would read is escaped."""
-    given = "my-method[epochs=1], given by me: recomputed; digits/like-for-like@1"
-    labels = (given, "knn-proto[epochs=2, lr=0.1]", "a[b](c)", "a[b][c]", "see www.d.e", "<b>", "[x] ;")
+    labels = (
+        "my-method[epochs=1], stored",
+        "knn-proto[epochs=2, lr=0.1]",
+        "a[b](c)",
+        "a[b][c]",
+        "see www.d.e",
+        "<b>",
+        "[x] ;",
+    )
     rows = [SimpleNamespace(label=label, runs=[SimpleNamespace(given=1)]) for label in labels]
-    shown = [render._with_literal_names(label, SimpleNamespace(rows=rows)) for label in labels]
+    table = SimpleNamespace(rows=rows, givers=[])
+    shown = [render._with_literal_names(label, table) for label in labels]
     escaped = [r"a\[b\](c)", r"a\[b\]\[c\]", r"see www\.d.e", r"\<b\>", r"\[x\] ;"]
     assert shown == [*labels[:2], *escaped]
 

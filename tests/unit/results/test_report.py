@@ -348,6 +348,7 @@ def test_titles_say_in_which_options_streams_differ(write_run, installed, option
     assert found == [f"CIFAR-100, 2 classes, 10 a task{title}" for title in titles]
 
 
+MINE = {"kind": "baseline", "name": "mine", "plugin": "mine", "distribution": "my-dist", "version": "1.0"}
 WITHIN = "runs of one row have different code of a plugin: dual-prompt x always: my-dist"
 ACROSS = "rows have different code of my-dist"
 
@@ -373,12 +374,11 @@ ACROSS = "rows have different code of my-dist"
 )
 def test_runs_and_rows_with_different_code_are_told(write_run, installed, always, least, told):
     """A hash of settings says nothing of a plugin's code: a mean is of no one method, a difference of two."""
-    mine = {"kind": "baseline", "name": "mine", "plugin": "mine", "distribution": "my-dist", "version": "1.0"}
     runs = []
     for method, had in (({}, always), (LW2G, least)):
         for seed, code in enumerate(had):
             runs.append(write_run(80.0, **method, **{"run.seed": seed}))
-            noted = {"components": [mine], "code": {} if code is None else {"my-dist": [code]}}
+            noted = {"components": [MINE], "code": {} if code is None else {"my-dist": [code]}}
             (runs[-1].path / "plugins.json").write_bytes(seal_json(noted))
     (table,) = tables_of(runs, installed)
     may_be = ": a difference may be the code's"
@@ -386,6 +386,27 @@ def test_runs_and_rows_with_different_code_are_told(write_run, installed, always
     assert [one for one in table.unlike if "different code" in one] == whole
     few = [one for one in few_remarks_on(table, (), None, "here") if "different code" in one]
     assert few == (["; ".join(table.unlike)] if whole else [])
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        (("1.0 aa", "1.0 bb"), ["dual-prompt x always, run-0", "dual-prompt x always, run-1"]),
+        (("1.0 aa", "1.0 aa"), ["dual-prompt x always"]),
+        ((None, "1.0 aa"), ["dual-prompt x always"]),  # of an older lw2g, which noted the version alone
+    ],
+)
+def test_a_run_that_was_repeated_with_other_code_is_a_row_beside_the_old_one(
+    write_run, installed, code, names
+):
+    """What `sweep retry --stale` keeps can be compared with what it ran anew."""
+    runs = [write_run(80.0), write_run(90.0)]
+    for run, one in zip(runs, code, strict=True):
+        noted = {"components": [MINE], "code": {} if one is None else {"my-dist": [one]}}
+        (run.path / "plugins.json").write_bytes(seal_json(noted))
+    (table,) = tables_of(runs, installed)
+    assert [row.label for row in table.rows] == names
+    assert any(note.startswith("rows have different code") for note in table.unlike) == (len(names) > 1)
 
 
 def test_draws_that_drew_nothing_are_named(write_run, installed):

@@ -140,13 +140,16 @@ FRAUDS = {
     ),
     "class of no task": (
         lambda forged: forged.record["task_classes"][0].__setitem__(0, -7),
-        "stream: 'record.json': task 1 has class -7",
+        "json: 'record.json': ValueError: class -7 is none of the 10 of class_names",
     ),
     "label below zero": (
         _set("class_order", 0, to=-7, anew=True),
         "stream: 'record.json': class_order has label -7",
     ),
-    "huge class": (_set("task_classes", 0, 0, to=2**40), f"stream: 'record.json': task 1 has class {2**40}"),
+    "huge class": (
+        _set("task_classes", 0, 0, to=2**40),
+        f"json: 'record.json': ValueError: class {2**40} is none of the 10 of class_names",
+    ),
     "set below none": (
         lambda forged: forged.columns.update(set=np.full_like(forged.columns["predicted"], -5)),
         "classes: 'predictions.safetensors': set has -5",
@@ -232,7 +235,10 @@ FRAUDS = {
         _moved(task=0),
         "findings: 'record.json': findings.motions has one of task 0",
     ),
-    "held class of none": (_moved(held=[10]), "findings: 'record.json': findings.motions has one of task 1"),
+    "held class of none": (
+        _moved(held=[10]),
+        "json: 'record.json': ValueError: class 10 is none of the 10 of class_names",
+    ),
     "motion below zero": (_moved(old=-1.0), "findings: 'record.json': findings.motions has one of task 1"),
     "domain ahead of none": (_set("next_domain", to={}), "json: 'record.json': "),
     "free of charge": (

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+import lw2g
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
@@ -93,7 +94,18 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     pack = forge(only(store), given)
     add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
     printed = invoke(*words, "--against", "features=200").output
-    assert "given by \\<b\\>me\\|you: recomputed, re-predicted; glyphs/like-for-like@1 | 1 |" in printed
+    assert "| ranpac[features=300], stored | 1 |" in printed
+    giver = "stored: given by \\<b\\>me\\|you (recomputed, re-predicted; glyphs/like-for-like@1)"
+    assert printed.count("given by") == printed.count(giver) == 1  # not in each row and table
+    told = {
+        "who": "<b>me|you",
+        "protocol": "glyphs/like-for-like@1",
+        "badges": ["recomputed", "re-predicted"],
+    }
+    mine, theirs = lw2g.report(honest[0], store=store, columns="faa").rows()
+    assert [mine[f"given_{name}"] for name in told] == [None, None, None]
+    assert {name: theirs[f"given_{name}"] for name in told} == told
+    assert ",recomputed; re-predicted," in invoke(*words, "--format", "csv").output
     assert "<b>" not in printed
     assert "| 1 | the same |" in printed
     if find_spec("vl_convert") is not None:  # of the extra `report`
@@ -152,16 +164,16 @@ def test_the_nearest_protocol_is_that_of_the_fewest_other_facts(
     assert told is None or found[0].endswith(told)
 
 
-APART = [
-    "given by you: recomputed, re-predicted; glyphs/like-for-like@1 |",
-    "given by you: recomputed; glyphs/like-for-like@2 |",
-]
+APART = {
+    "stored 1 |": "stored 1: given by you (recomputed, re-predicted; glyphs/like-for-like@1)",
+    "stored 2 |": "stored 2: given by you (recomputed; glyphs/like-for-like@2)",
+}
 
 
 @pytest.mark.parametrize(
     ("changed", "rows"),
     [
-        ({}, ["given by you: recomputed; glyphs/like-for-like@1, @2 | 2 |"]),
+        ({}, {"stored | 2 |": "stored: given by you (recomputed; glyphs/like-for-like@1, @2)"}),
         ({"features": 300}, APART),
         ({"size": 48}, APART),
     ],
@@ -172,7 +184,7 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     known: Catalogue,
     tmp_path: Path,
     changed: dict[str, int],
-    rows: list[str],
+    rows: dict[str, str],
 ) -> None:
     """As runs of one's own are: the row has both versions of the protocol, and the badges of both.
 
@@ -198,10 +210,11 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     printed = invoke("report", honest[0], run, "--with", store, "--columns", "faa", "--mix", "protocols")
     assert printed.exit_code == 0, printed.output
     assert printed.stderr == ""
-    found = [line for line in printed.output.splitlines() if line.startswith("|") and "given by" in line]
+    found = [line for line in printed.output.splitlines() if line.startswith("|") and "stored" in line]
     assert len(found) == len(rows)
     for row, line in zip(rows, found, strict=True):
         assert row in line
+    assert f"- {'; '.join(rows.values())}\n" in printed.output
 
 
 def test_a_report_shows_a_method_whose_plugin_is_not_installed(
@@ -221,8 +234,9 @@ def test_a_report_shows_a_method_whose_plugin_is_not_installed(
     pack.parent.rename(pack.parents[1] / "theirs_always")
     result = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert result.exit_code == 0, result.output
-    (row,) = [line for line in result.output.splitlines() if "theirs" in line]
-    assert f"given by me: recomputed; glyphs/like-for-like@1; plugin {address}" in row.replace("\\:", ":")
+    assert "| theirs x always, stored | 1 |" in result.output
+    giver = f"stored: given by me (recomputed; glyphs/like-for-like@1; plugin {address})"
+    assert giver in result.output.replace("\\:", ":")
     assert "left out" not in result.stderr
     assert not failed(store, known)
     if find_spec("vl_convert") is not None:  # of the extra `report`
@@ -293,7 +307,7 @@ def test_what_is_broken_hides_nothing_else(
     assert "FAILS" in checked.output
     reported = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert reported.exit_code == 0, reported.output
-    assert "given by whole" in reported.stdout
+    assert "stored: given by whole (" in reported.stdout
     assert reported.stderr.startswith("note: left out of the store: ")
     assert len(reported.stderr.splitlines()) == 1
     packed = invoke(
