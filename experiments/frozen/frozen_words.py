@@ -153,6 +153,15 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"| {name} | {right} | {start} |"
     yield ""
     yield f"As `start`: {', '.join(alike) or 'none'}."
+    further = ", ".join(above_runs_alone(known, runs)) or "none"
+    yield f"Training ends above runs with its interval, and not above `start`, on: {further}."
+
+
+def above_runs_alone(known: Streams, runs: Trained) -> list[str]:
+    """Return the report streams on which training is above runs, with its interval, but not above `start`."""
+    above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
+    above_start, _ = sides(known, runs, TRAINED, "report")
+    return [name for name in names_of("report") if name in above_runs and name not in above_start]
 
 
 def _ended(known: Streams, runs: Trained, name: str) -> Iterator[tuple[str, str, str]]:
@@ -190,6 +199,7 @@ def told(stored: Any) -> dict[str, str]:
         for role in ROLES
         for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
     }
+    fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
     above_floors = [
