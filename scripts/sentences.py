@@ -212,8 +212,8 @@ def at_least(found: Mapping[str, Measured], least: float) -> str:
         return f"holds; by the mean alone on {', '.join(by_mean)}"
     surely = [name for name in missed if highs[name] < least]
     by_mean = [name for name in missed if name not in surely]
-    if not surely:
-        return f"refuted by the mean alone on {', '.join(by_mean)}"
-    return f"refuted on {', '.join(surely)}" + (
-        f"; by the mean alone on {', '.join(by_mean)}" if by_mean else ""
-    )
+    parts = [f"on {', '.join(surely)}"] if surely else []
+    parts += [f"by the mean alone on {', '.join(by_mean)}"] if by_mean else []
+    text = f"refuted {'; '.join(parts)}"
+    met = [name for name, low in lows.items() if name not in missed and low < least]
+    return f"{text}; met by the mean alone on {', '.join(met)}" if met else text

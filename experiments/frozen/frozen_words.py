@@ -48,9 +48,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     yield (
-        "- Hypotheses [written before](frozen_tables.md#verdicts), on the best head, or product of the "
-        "answers of two, by left-out images; in brackets on the frozen answer, where that differs. *By the "
-        "mean alone*: the interval has the margin in it:"
+        "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four streams "
+        "known; on `chosen`, the best of two heads and their product by left-out images; in brackets on the "
+        "frozen answer, if otherwise. *By the mean alone*: the interval has the margin in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -64,7 +64,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
 SAID = {
     "i": "no lower than the best single head by half a point",
     "i-far": "far from ImageNet above training on every task, whose head reads one layer",
-    "ii": "adapters of the first task add less than a point",
+    "ii": "adapters of the first task add less than a point (`cifar-whole` apart)",
     "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no "
     "part)",
     "iv-sure": "at most half the calibration error of uncalibrated `lda`",
@@ -94,8 +94,9 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     above = [row.stream for row in rows if row.low > 0]
     below = [row.stream for row in rows if row.high < 0]
     yield (
-        f"Of all streams, development streams among them, it is above with its interval on "
-        f"{', '.join(above) or 'none'}, below on {', '.join(below) or 'none'}; on the others it is undecided."
+        f"Of all streams, development streams among them, it is above a *run* of the frozen answer with its "
+        f"interval on {', '.join(above) or 'none'} ({', '.join(above_runs_alone(known, runs)) or 'none'} not "
+        f"above the head of `start`), below on {', '.join(below) or 'none'}; on the others it is undecided."
     )
 
 
@@ -209,6 +210,8 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
+    first = [frozen_gains.FACTS[name]["increment"] for name in names_of("report")]
+    fields["{streams/report/first}"] = f"{min(first)} to {max(first)}"
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
     orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
     fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"

@@ -221,7 +221,8 @@ def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
         ({"tiny": (-2.0, 4.0), "turns": (-1.0, 3.0)}, "holds by the mean alone"),
         ({"tiny": (-4.0, 2.0), "turns": (1.0, 3.0)}, "refuted by the mean alone on tiny"),
         ({"tiny": (-4.0, 2.0), "turns": (-3.0, -1.0)}, "refuted on turns; by the mean alone on tiny"),
-        ({"tiny": (-2.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns"),
+        ({"tiny": (0.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns"),
+        ({"tiny": (-2.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns; met by the mean alone on tiny"),
     ],
 )
 def test_means_decide_and_intervals_tell_how_surely(script, ends, verdict):
