@@ -2,7 +2,7 @@
 
     python scripts/changed_properties.py [COMMIT]      # all of them where COMMIT is missing or empty
 
-A module rests on the floors of ``lw2g`` and the packages of ``plugins/`` that it imports itself, on its own
+A module rests on the layers of ``lw2g`` and the packages of ``plugins/`` that it imports itself, on its own
 file, and on what all tests share.
 """
 
@@ -21,7 +21,7 @@ _SHARED = ("tests/conftest.py", "tests/support")
 
 
 def _package(path: str) -> str:
-    """Return the floor or plugin that a file of the repository belongs to; a test stands for itself."""
+    """Return the layer or plugin that a file of the repository belongs to; a test stands for itself."""
     if path.startswith(_SHARED):
         return "shared"
     parts = Path(path).with_suffix("").parts
@@ -33,7 +33,7 @@ def _package(path: str) -> str:
 
 
 def _imported(module: ast.Module) -> set[str]:
-    """Return the floors and plugins that a module imports."""
+    """Return the layers and plugins that a module imports."""
     found = set()
     for node in ast.walk(module):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -49,7 +49,7 @@ def _imported(module: ast.Module) -> set[str]:
 
 
 def changed_packages(commit: str) -> set[str]:
-    """Return the floors, plugins and other files that differ from a commit."""
+    """Return the layers, plugins and other files that differ from a commit."""
     command = ["git", "-C", str(ROOT), "diff", "--name-only", commit]
     listed = subprocess.run(command, check=True, capture_output=True, text=True, encoding="utf-8").stdout
     return {_package(path) for path in listed.splitlines()}

@@ -136,8 +136,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     if over:
         yield (
             "It answers by `lda`, the frozen answer by the head that its images choose. Over `lda` "
-            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number. Its column falls, perhaps, "
-            "because more images give the frozen answer a better head."
+            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number."
         )
     images = FACTS[FEW]["train_per_class"]
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN, "lda")}

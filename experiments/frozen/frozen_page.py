@@ -241,14 +241,15 @@ def _sure_line(stream: Stream) -> str:
 
 def verdicts(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the claims, each with its verdicts."""
-    told = ""
+    by_claim: dict[str, dict[str, list[str]]] = {}
     for name, verdict, _ in judged(known, runs):
         key, _, which = name.partition(", ")
-        if key != told:
-            yield f"- **({key})** {PLAN[key]['claim']}"
-            told = key
-        shown = f"`{which}`: " if which else ""
-        yield f"    - {shown}**{verdict}**"
+        by_claim.setdefault(key, {}).setdefault(verdict, []).append(f"`{which}`" if which else "")
+    for key, verdicts_of in by_claim.items():
+        yield f"- **({key})** {PLAN[key]['claim']}"
+        for verdict, heads in verdicts_of.items():
+            named = ", ".join(filter(None, heads))
+            yield f"    - {named}{': ' if named else ''}**{verdict}**"
 
 
 def adapted(known: Streams, runs: Trained) -> Iterator[str]:

@@ -125,6 +125,8 @@ class TrainingPhase:
 class ComputePhase:
     """Any other work: statistics, replay on stored features, a prompt merge. A resume repeats all of it.
 
+    No parameter requires a gradient then.
+
     Attributes:
         name: Shown in the progress.
         run: Does the work, and calls its argument ``progress(done, total)``. Random numbers must come from

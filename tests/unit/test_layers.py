@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# The floors of lw2g, from the ground up: each may import only itself and those before it.
-FLOORS = (
+# The layers of lw2g, from the ground up: each may import only itself and those before it.
+LAYERS = (
     "ground",  # with the module lw2g/errors.py
     "maths",
     "vit",
@@ -31,9 +31,9 @@ FLOORS = (
     "api",
     "cli",
 )
-LEVEL = {name: level for level, name in enumerate(FLOORS)} | {"errors": 0}
+LEVEL = {name: level for level, name in enumerate(LAYERS)} | {"errors": 0}
 DOORS = ("__init__", "__main__", "plugin", "sklearn", "testing")
-"""Modules beside the floors, by which programs, the shell and plugins come in; no floor imports them."""
+"""Modules beside the layers, by which programs, the shell and plugins come in; no layer imports them."""
 PRODUCTS = (
     "lw2g_sklearn",
     "lw2g_peft",
@@ -92,16 +92,16 @@ def imported(path: Path) -> frozenset[str]:
 
 @pytest.mark.parametrize("path", modules(ROOT / "lw2g"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_imports_only_lower_layers(path: Path) -> None:
-    """The direction is that of FLOORS, for type checkers too."""
+    """The direction is that of LAYERS, for type checkers too."""
     parts = path.relative_to(ROOT / "lw2g").with_suffix("").parts
     if parts[0] in DOORS:
         return
     own = LEVEL[parts[0]]
     for name in imported(path) | mentioned(path):
         if name.startswith("lw2g."):
-            floor = name.split(".")[1]
-            assert floor not in DOORS, f"{path.name} imports {name}"
-            assert LEVEL[floor] <= own, f"{path.name} imports {name}"
+            layer = name.split(".")[1]
+            assert layer not in DOORS, f"{path.name} imports {name}"
+            assert LEVEL[layer] <= own, f"{path.name} imports {name}"
 
 
 def test_commands_call_the_functions_of_the_api_alone() -> None:
@@ -157,13 +157,13 @@ def test_the_core_imports_no_plugin() -> None:
         assert not any(name.startswith("lw2g_") for name in imported(path) | mentioned(path)), path
 
 
-def test_there_are_at_most_seventeen_floors() -> None:
-    """Every folder of lw2g is a floor, and a stranger can learn them."""
+def test_there_are_at_most_seventeen_layers() -> None:
+    """Every folder of lw2g is a layer, and a stranger can learn them."""
     folders = {
         path.name for path in (ROOT / "lw2g").iterdir() if path.is_dir() and path.name != "__pycache__"
     }
-    assert folders == set(FLOORS)
-    assert len(FLOORS) <= 17
+    assert folders == set(LAYERS)
+    assert len(LAYERS) <= 17
 
 
 def test_a_name_of_a_file_stands_once() -> None:
