@@ -19,6 +19,7 @@ __all__ = [
     "CELLS",
     "CHECKPOINTS",
     "CONFIG",
+    "FAILED",
     "GOAL",
     "LEARNED",
     "LOCK",
@@ -61,6 +62,8 @@ BEGINNING = "task-000.step-000000.safetensors"
 """The first of them, of a run that has learned nothing."""
 CELLS = "sweep.json"
 """The list of a sweep's cells, in the folder of their runs."""
+FAILED = "failed"
+"""The folder there whose files say why cells failed."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
 SETTLED = "settled"

@@ -67,6 +67,11 @@ class CheckpointFiles:
         """The finished tasks that have a checkpoint, damaged or not."""
         return sorted(int(match[1]) for match in map(_DONE.fullmatch, self._names()) if match)
 
+    @property
+    def has_learned(self) -> bool:
+        """Whether a file holds something learned, damaged or not: not the beginning alone."""
+        return bool(self.finished) or any(step for _, step in self._steps())
+
     def _steps(self) -> list[tuple[int, int]]:
         return sorted(
             (int(match[1]), int(match[2])) for match in map(_STEP.fullmatch, self._names()) if match

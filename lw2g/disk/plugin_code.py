@@ -77,14 +77,14 @@ def _strangers(origins: Iterable[ComponentOrigin]) -> dict[str, str]:
     return versions
 
 
-def code_with(directory: Path, origins: Iterable[ComponentOrigin]) -> dict[str, list[str]]:
+def code_with(directory: Path | None, origins: Iterable[ComponentOrigin]) -> dict[str, list[str]]:
     """Return what a run has had once it goes on with what is installed now.
 
     Args:
-        directory: The run; it may not have begun.
+        directory: The run; None where it has learned nothing yet.
         origins: Who offers its components now.
     """
-    code = _code_of(directory)
+    code = {} if directory is None else _code_of(directory)
     for name in _strangers(origins):
         now = code_now(name)
         had = code.setdefault(name, [])

@@ -33,6 +33,7 @@ from lw2g.config.directory import (
 from lw2g.config.settings import Chosen
 from lw2g.config.sources import dump_source
 from lw2g.config.toml import read_json
+from lw2g.disk.checkpoint_files import CheckpointFiles
 from lw2g.disk.contents import (
     PREDICTIONS,
     Goal,
@@ -144,9 +145,13 @@ class RunDirectory:
         return self.write(CONFIG, text.encode())
 
     def write_origins(self, origins: Sequence[ComponentOrigin]) -> None:
-        """Write who offers the components of the run, and which code of strangers it has had until now."""
+        """Write who offers the components of the run, and which code of strangers it has had until now.
+
+        Code that has left nothing learned does not count.
+        """
         components = [attrs.asdict(origin) for origin in origins]
-        code = code_with(self.path, origins)
+        has_learned = CheckpointFiles(self.checkpoints).has_learned
+        code = code_with(self.path if has_learned else None, origins)
         self.write(PLUGINS, seal_json({"components": components, "code": code}))
 
     def note_code(self, origins: Sequence[ComponentOrigin]) -> list[str]:
@@ -154,6 +159,8 @@ class RunDirectory:
         changes = changed_code(self.path)
         if changes:
             self.write_origins(origins)
+        if not CheckpointFiles(self.checkpoints).has_learned:
+            return []
         return [f"{change}; the tasks of this run are learned by both" for change in changes]
 
     def write_samples(self, ids: Sequence[str], source: int = 0) -> dict[str, str]:

@@ -261,7 +261,7 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
     """Return the cell of a mean difference with its interval."""
     if gap is None:
         return Cell(value="-")
-    if gap.mean == gap.low == gap.high == 0:  # nothing that is drawn again differs
+    if gap.is_none:
         return Cell(value="the same")
     note = ""
     if gap.low is not None and gap.high is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from lw2g.config.directory import CELLS, CONFIG, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.directory import CELLS, CONFIG, FAILED, GOAL, PROGRESS, RECORD, missing_run
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.disk.checkpoint_files import is_without_record
@@ -68,6 +68,7 @@ class ReportedRun:
         problem: What is wrong with a damaged run, whose other fields are empty.
         given: What a store tells of it; None for a run of one's own.
         label: The name that the grid of its sweep gives its row; empty if none.
+        failed: Whether it is a cell that its sweep has noted as failed.
         answers: The predictions after its last task, of a run that has no folder of its own; else None.
     """
 
@@ -80,6 +81,7 @@ class ReportedRun:
     problem: str = ""
     given: Given | None = None
     label: str = ""
+    failed: bool = False
     answers: Columns | None = None
 
     @property
@@ -108,6 +110,9 @@ class ReportedRun:
             return f"{RECORD} is missing; write it anew: lw2g resume {place}"
         if self.state == "stopped":
             return f"stopped {after}, as it was asked to; lw2g continue {place} goes on"
+        if self.state == "interrupted" and self.failed:
+            sweep = shlex.quote(str(self.path.parent))
+            return f"failed {after}; lw2g sweep retry {sweep} goes on, lw2g sweep status {sweep} says why"
         if self.state == "interrupted":
             return f"interrupted {after}; lw2g resume {place} goes on"
         if self.state == "running":
@@ -157,6 +162,8 @@ def read_run(directory: Path) -> ReportedRun | None:
     progress = {}
     if state == "running":  # that of an interrupted run is as old as its end
         progress = _progress(directory)
+    rows = _cells_of_sweep(directory.parent)
+    is_failed = directory.name in rows and (directory.parent / FAILED / directory.name).exists()
     return ReportedRun(
         path=directory,
         state=state,
@@ -164,7 +171,8 @@ def read_run(directory: Path) -> ReportedRun | None:
         record=record,
         progress=progress,
         writer=writer,
-        label=_cells_of_sweep(directory.parent).get(directory.name, ""),
+        label=rows.get(directory.name, ""),
+        failed=is_failed,
     )
 
 

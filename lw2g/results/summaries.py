@@ -84,6 +84,11 @@ class Difference:
     n: int
     p: float | None = None
 
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing that is drawn again differs."""
+        return self.mean == self.low == self.high == 0
+
 
 def grouped(values: Iterable[tuple[K, V]], unit: Callable[[K], Hashable]) -> list[list[V]]:
     """Return values by what counts as one, which ``unit`` tells of their keys."""

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
+from lw2g.config.protocols import AUTO
 from lw2g.errors import ConfigError, counted, nearest
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.results.bootstrap import holm, over_orders_and_images
@@ -254,15 +255,21 @@ class Table:
         return {row.label: gap for row, gap in zip(others, corrected, strict=True)}
 
 
-def require_row(tables: Sequence[Table], wanted: str) -> None:
+def require_row(tables: Sequence[Table], wanted: str, catalogue: Catalogue) -> None:
     """Refuse the label of a row that no table has: runs below one folder may be of several benchmarks.
 
     Raises:
-        ConfigError: No row fits.
+        ConfigError: No row fits, or none of its runs is finished.
     """
     filled = [table for table in tables if table.rows]
-    if filled and not any(wanted in row.label for table in filled for row in table.rows):
-        filled[0].row(wanted)
+    if not filled or any(wanted in row.label for table in filled for row in table.rows):
+        return
+    for run in (run for table in tables for run in table.unfinished):
+        settings = settings_of(run, catalogue, run.record.get("protocol", AUTO))
+        if wanted in run.label or wanted in method_of(run, settings, (), catalogue):
+            what = f"--against: no run of {wanted!r} is finished"
+            raise ConfigError(what, f"{run.path}, {run.standing}")
+    filled[0].row(wanted)
 
 
 def tables_of(

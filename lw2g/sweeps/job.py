@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG, LOCK, SETTLED
+from lw2g.config.directory import CONFIG, FAILED, LOCK, SETTLED
 from lw2g.disk.lock import BusyError, locked, writer_of
 from lw2g.errors import Interrupted
 
@@ -67,7 +67,7 @@ class Job:
     @property
     def failure(self) -> Path:
         """The file that says why the cell failed; absent otherwise."""
-        return self.sweep / "failed" / self.name
+        return self.sweep / FAILED / self.name
 
     @property
     def cancelled(self) -> Path:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import attrs
 import tomli_w
 
-from lw2g.config.directory import CELLS, CONFIG, MANIFEST
+from lw2g.config.directory import CELLS, CONFIG, FAILED, MANIFEST
 from lw2g.config.resolve import resolve
 from lw2g.config.roles import role_of_key
 from lw2g.config.toml import flat, read_json, to_mapping
@@ -110,7 +110,7 @@ class SweepDirectory:
             for file, kind in ((CONFIG, "run"), (MANIFEST, "model")):
                 if (self.path / file).exists():
                     raise ConfigError(f"{str(self.path)!r} holds a {kind}", "choose another --out")
-        for folder in ("cells", "logs", "failed", "cancelled"):
+        for folder in ("cells", "logs", FAILED, "cancelled"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         for cell in cells:
             job = self.job(cell)

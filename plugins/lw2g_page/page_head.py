@@ -70,7 +70,7 @@ def _each_of(compared: int) -> str:
 def answer_of(table: Table, reference: Row | None) -> Answer:
     """Return the answer to that question: the best final accuracy, and how far it is from others.
 
-    Controls are no answer where there is another row.
+    Rows that end alike are named together. Controls are no answer where there is another row.
 
     Args:
         table: The table.
@@ -86,13 +86,20 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
         return Answer(number, f"{after}: {best.label}{over}.")
-    words = f"{after}: {best.label}{over}, the best of {len(ranked)} configurations"
+    alike = [row for row in ranked if row is best or _ends_as(row, best)]
+    others = [row for row in ranked if row not in alike]
+    names = " and ".join(row.label for row in alike)
+    if len(alike) > 1:
+        names += " end alike"
+    if not others:
+        return Answer(number, f"{after}: {names}{over}.")
+    words = f"{after}: {names}{over}, the best of {len(ranked)} configurations"
     if best.control:
         words += ", all of which are controls"
     elif any(row.control for row in ranked):
         words += ", controls aside"
-    if reference is None or reference is best:
-        other, whose = ranked[1], f"the next one, {ranked[1].label}"
+    if reference is None or reference in alike:
+        other, whose = others[0], f"the next one, {others[0].label}"
     else:
         other, whose = reference, reference.label
         if reference.control and not best.control:
@@ -114,6 +121,14 @@ def _ranked(table: Table) -> list[Row]:
 def _end_of(row: Row) -> float:
     """Return the final accuracy of a row that has one."""
     return row.summary(COLUMNS["faa"]).mean or 0.0
+
+
+def _ends_as(row: Row, other: Row) -> bool:
+    """Whether two rows have the same answers in all runs, and are both controls or both none."""
+    if row.control != other.control or row.draws != other.draws or _end_of(row) != _end_of(other):
+        return False
+    gap = row.difference(other, COLUMNS["faa"])
+    return gap is not None and gap.is_none
 
 
 def _runs_of(number: str) -> str:
@@ -139,6 +154,8 @@ def _apart(row: Row, other: Row, whose: str) -> str:
     told = " That is"
     if common != row.draws | other.draws:
         told = f" Over {counted(len(common), 'pair')} of equal seed and class order that is"
+    if gap.is_none:
+        return f"{told} as much as {whose}."
     told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
     interval = ""
     if gap.low is not None and gap.high is not None:

@@ -93,7 +93,7 @@ def report(
     mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
-        require_row(tables, against)
+        require_row(tables, against, catalogue)
     command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 

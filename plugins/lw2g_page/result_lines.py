@@ -200,7 +200,7 @@ def _with_differences(
         gap = gaps.get(row.label)
         if gap is not None:
             content = f"{gap.mean:+z.1f}"
-            if gap.mean == gap.low == gap.high == 0:
+            if gap.is_none:
                 content = "the same"
             elif gap.low is not None and gap.high is not None:
                 interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"

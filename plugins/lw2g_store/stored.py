@@ -49,11 +49,13 @@ class Stored:
     Attributes:
         runs: Each pack that holds, with its run as a row of a report.
         left_out: What does not hold, one line each. It hides nothing else.
+        num_broken: How many packs do not hold.
         elsewhere: The names of protocols that are of no interest, and how many runs each has.
     """
 
     runs: Sequence[tuple[Pack, ReportedRun]]
     left_out: Sequence[str]
+    num_broken: int
     elsewhere: Mapping[str, int]
 
 
@@ -88,13 +90,14 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
                 elsewhere[name] += 1
         except DataError as error:
             left_out.append(f"left out of the store: {error.what}")
+    num_broken = len(left_out)
     runs: list[tuple[Pack, ReportedRun]] = []
     for packs in rows.values():
         badges, unread = _common_badges(store, packs)
         left_out += unread
         for pack in packs:
             runs.append((pack, _reported(pack, protocols[pack.path], badges)))
-    return Stored(runs=runs, left_out=left_out, elsewhere=elsewhere)
+    return Stored(runs=runs, left_out=left_out, num_broken=num_broken, elsewhere=elsewhere)
 
 
 def _common_badges(store: Path, packs: Sequence[Pack]) -> tuple[tuple[str, ...], list[str]]:
@@ -218,8 +221,9 @@ def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
 
 
 def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun], catalogue: Catalogue) -> str:
-    """Return why no run of a store is added: each is among one's own, or has another protocol."""
+    """Return why no run of a store is added: what is the matter with each."""
     num_own, num_elsewhere = len(stored.runs), sum(stored.elsewhere.values())
+    num_runs = num_own + num_elsewhere + stored.num_broken
     reasons = []
     if num_own:
         reasons.append(f"{num_own} {'is' if num_own == 1 else 'are'} among these")
@@ -229,7 +233,9 @@ def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun], catalo
         has = "has" if num_elsewhere == 1 else "have"
         reasons.append(f"{num_elsewhere} {has} another protocol ({', '.join(names[:_NAMED])}{further})")
         reasons += _nearest(store, names, mine, catalogue)
-    text = f"of {counted(num_own + num_elsewhere, 'run')} in {str(store)!r} none was added"
+    if stored.num_broken:
+        reasons.append(f"{stored.num_broken} {'does' if stored.num_broken == 1 else 'do'} not hold")
+    text = f"of {counted(num_runs, 'run')} in {str(store)!r} none was added"
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 

@@ -83,10 +83,32 @@ def test_a_hash_is_of_the_files_of_modules_that_offer_components(module, tmp_pat
     assert (code_now("code-dist"), code_now("gone-dist")) == ("1.0", None)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "counts"),
+    [
+        ("task-000.step-000000", False),  # the beginning
+        ("task-000.step-000001", True),
+        ("task-000", True),
+    ],
+)
+def test_code_that_has_left_nothing_learned_does_not_count(module, tmp_path, checkpoint, counts):
+    """A run that failed before its first checkpoint has the numbers of the code that it goes on with."""
+    files = RunDirectory(tmp_path / "run")
+    files.checkpoints.mkdir(parents=True)
+    files.write_origins([POLICY])
+    first = code_now("code-dist")
+    (files.checkpoints / f"{checkpoint}.safetensors").touch()
+    edit(module)
+    told = "code-dist 1.0: other code then; the tasks of this run are learned by both"
+    assert files.note_code([POLICY]) == [told] * counts
+    assert list(code_among([files.path])["code-dist"]) == [first] * counts + [code_now("code-dist")]
+
+
 def test_a_run_that_goes_on_has_had_both(module, tmp_path):
     """What it began with stays noted, and the line comes again whenever it goes on."""
     files = RunDirectory(tmp_path / "run")
-    files.path.mkdir()
+    files.checkpoints.mkdir(parents=True)
+    (files.checkpoints / "task-000.safetensors").touch()
     files.write_origins([POLICY])
     first = code_now("code-dist")
     assert (files.note_code([POLICY]), code_with(files.path, [POLICY])) == ([], {"code-dist": [first]})

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import written_runs
 from browsers import chromium
 from lw2g.cli.main import main
 from lw2g.results.cells import Cell
@@ -34,6 +35,11 @@ from lw2g_page.result_lines import ResultCell, results_of
 OF_ONE = "FAA, the mean over tasks; 95 % interval 39.1 to 86.2, of 12 test images"
 ALONE = "a single pair tells nothing of other seeds and orders"
 NASTY = "</script><img src=http://nowhere.invalid/x onerror=alert(1)>"
+
+
+OTHERS = written_runs.SAMPLES.copy()
+"""Predictions of which as many are right, of other images."""
+OTHERS[[0, 2], 2] = 1
 
 
 def report(*words: str | Path) -> Any:
@@ -76,14 +82,20 @@ def test_a_page_is_one_file_that_asks_for_nothing(write_full_run, tmp_path):
     [
         (("--format", "md"), "--format md: --html writes a page and no text; leave one of the two out"),
         (("--against", "nothing"), "--against: 'nothing' is no row of digits"),
+        (("--against", "x one"), "--against: no run of 'x one' is finished; PLACE, interrupted before"),
+        (("--against", "named"), "--against: no run of 'named' is finished; PLACE, interrupted before"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(write_full_run, tmp_path, words, told):
     """Options that contradict each other, and rows that are not there; nothing is written."""
-    run = write_full_run("run", policy="min")
-    result = report(run.path, "--html", tmp_path / "out.html", *words)
+    write_full_run("run", policy="min")
+    begun = write_full_run("begun", policy="one").path
+    (begun / "record.json").unlink()
+    cells = [{"name": begun.name, "row": "named"}]
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    result = report(tmp_path, "--html", tmp_path / "out.html", *words)
     assert result.exit_code == 2
-    assert told in result.output
+    assert told.replace("PLACE", str(begun)) in result.output
     assert not (tmp_path / "out.html").exists()
 
 
@@ -382,9 +394,13 @@ def test_a_page_explains_only_what_is_on_it(write_full_run, tmp_path, names, tol
         ({"simple-cil": [1], "min": [2]}, (), "", "seed 1 (simple-cil), seed 2 (hide-prompt x min)"),
     ],
 )
-def test_differences_refer_to_a_row_with_pairs(write_full_run, tmp_path, seeds, words, reference, told):
+def test_differences_refer_to_a_row_with_pairs(
+    write_full_run, tmp_path, monkeypatch, seeds, words, reference, told
+):
     """The page asks for no other and has no empty column or choice; page and text say who has which seeds."""
     for place, (name, drawn) in enumerate(seeds.items()):
+        if name == "always":
+            monkeypatch.setattr(written_runs, "SAMPLES", OTHERS)
         for seed in drawn:
             named = METHODS[name]
             overrides = {"run.seed": seed, **named.get("overrides", {})}
@@ -441,12 +457,36 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
 
 
-def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
+def test_an_answer_names_no_best_of_rows_that_end_alike(write_full_run, installed, tmp_path):
+    """Of two there is nothing more to say; further rows are compared with both."""
+    for policy in ("min", "always"):
+        write_full_run(policy, policy=policy)
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    both = f"right after 3 tasks ({OF_ONE}): hide-prompt x always and hide-prompt x min end alike"
+    assert {answer_of(table, row).words for row in (None, *table.rows)} == {f"{both}."}
+    assert " 0 lies" not in answer_of(table, table.rows[0]).words
+    write_full_run("lda", {"metrics.faa": 50.0}, baseline="simple-cil", overrides={"baseline.head": "lda"})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    told = f"{both}, the best of 3 configurations. That is 16.7 points above "
+    for against, whose in ((0, "the next one, "), (2, "")):
+        reference = sorted(table.rows, key=lambda row: row.label)[against]
+        assert answer_of(table, reference).words.startswith(f"{told}{whose}simple-cil[head=lda] (")
+    write_full_run("bound", baseline="no-prompt")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    bound = next(row for row in table.rows if row.control)
+    assert answer_of(table, bound).words.endswith(". That is as much as the control no-prompt.")
+
+
+def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(
+    write_full_run, installed, tmp_path, monkeypatch
+):
     """With its seeds and class orders, how many runs a mean is of, and what a band is where one is drawn."""
     told, answers = [], []
     band = {figure.name: figure.band for figure in FIGURES if figure.legend}
     assert band == {"curves": True, "pareto": False}
+    samples = {"min": written_runs.SAMPLES, "always": OTHERS}
     for name, policy, seed in (("a", "min", 0), ("b", "always", 0), ("c", "min", 1), ("d", "always", 1)):
+        monkeypatch.setattr(written_runs, "SAMPLES", samples[policy])
         write_full_run(name, policy=policy, overrides={"run.seed": seed})
         (table,) = tables_of(list(find_runs([tmp_path])), installed)
         told.append(shown_of(table, band=band["curves"]))
@@ -468,6 +508,7 @@ def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run,
     # the same rows have an interval over their images, and a p value from five pairs on
     of_two = table.rows[0].difference(table.rows[1], COLUMNS["faa"])
     for seed, policy in product((2, 3, 4), ("min", "always")):
+        monkeypatch.setattr(written_runs, "SAMPLES", samples[policy])
         write_full_run(f"{policy}{seed}", policy=policy, overrides={"run.seed": seed})
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
     of_five = table.rows[0].difference(table.rows[1], COLUMNS["faa"])

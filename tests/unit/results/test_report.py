@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -756,12 +757,29 @@ def test_layers_that_a_run_has_chosen_are_no_other_checkpoint(write_run, install
             {"remaining": 90.4},
             "running, after task 2 of 3, about 0:01:30 left; make the report again for more",
         ),
+        (
+            "failed",
+            {},
+            "failed after task 2 of 3; lw2g sweep retry SWEEP goes on, lw2g sweep status SWEEP says why",
+        ),
     ],
 )
 def test_a_run_says_how_far_it_is_and_what_goes_on_with_it(write_run, state, progress, told):
     """In words with the command, for a page and below a table; of a finished run there is nothing to say."""
-    run = attrs.evolve(write_run(50.0, **{"record.tasks": 3}), state=state, progress=progress)
-    assert run.standing == told.replace("PLACE", str(run.path))
+    run = write_run(50.0, **{"record.tasks": 3})
+    if state == "failed":
+        note_failure(run.path)
+        run = read_run(run.path)
+    else:
+        run = attrs.evolve(run, state=state, progress=progress)
+    assert run.standing == told.replace("PLACE", str(run.path)).replace("SWEEP", str(run.path.parent))
+
+
+def note_failure(run: Path) -> None:
+    """Make a run a cell that failed."""
+    (run.parent / "sweep.json").write_text(json.dumps({"cells": [{"name": run.name}]}), encoding="utf-8")
+    (run.parent / "failed").mkdir()
+    (run.parent / "failed" / run.name).write_text("exit code 2: no", encoding="utf-8")
 
 
 def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):

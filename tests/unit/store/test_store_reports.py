@@ -123,6 +123,8 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     (run / "record.json").write_bytes(seal_json(record))
     other = invoke("report", run, "--with", store)
     assert "@1), of these glyphs/like-for-like@1 is nearest, with another class order\n" in other.stderr
+    (only(store) / "predictions.safetensors").write_bytes(b"")
+    assert f"note: of 1 run in {str(store)!r} none was added: 1 does not hold\n" in invoke(*words).stderr
 
 
 ORDERED = {"class_order": [3, 2, 1, 0], "fingerprints": {"benchmark": "that order's"}}
