@@ -27,7 +27,7 @@ from lw2g.results.found_runs import find_runs
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
+from lw2g_page.page_head import Answer, _signed, answer_of, conditions_above, question_of, shown_of
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
@@ -439,6 +439,17 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     assert answer_of(table, table.rows[1]).words.endswith(above)
     unpaired = answer_of(table, next(row for row in table.rows if row.control)).words
     assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
+
+
+def test_an_end_of_an_interval_is_no_zero_that_it_is_not():
+    """Beside 'in which 0 lies' a +0.0 would contradict; what is 0 stays so."""
+    assert [_signed(end) for end in (-0.03, 0.04, 1.43, -0.2, 0.0)] == [
+        "-0.03",
+        "+0.04",
+        "+1.4",
+        "-0.2",
+        "+0.0",
+    ]
 
 
 def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(write_full_run, installed, tmp_path):
