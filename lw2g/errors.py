@@ -28,6 +28,7 @@ __all__ = [
     "first_line",
     "is_out_of_memory",
     "message_of",
+    "misspelt",
     "nearest",
     "no_folder",
     "no_image",
@@ -317,7 +318,7 @@ def no_image(path: str | Path) -> str:
     >>> no_image("photographs/dgo.jpg")
     "no image file at 'photographs/dgo.jpg'"
     """
-    return f"no image file at {str(path)!r}{_misspelt(Path(path), folders=False)}"
+    return f"no image file at {str(path)!r}{misspelt(Path(path), folders=False)}"
 
 
 def no_folder(path: str | Path) -> str:
@@ -329,11 +330,11 @@ def no_folder(path: str | Path) -> str:
     missing = Path(path)
     if os.path.isfile(missing):
         return f"{str(path)!r} is a file and no folder"
-    return f"no folder {str(path)!r}{_misspelt(missing, folders=True)}"
+    return f"no folder {str(path)!r}{misspelt(missing, folders=True)}"
 
 
-def _misspelt(missing: Path, *, folders: bool) -> str:
-    """Return which folder, or what else, has a name like one that is missing; empty if nothing has."""
+def misspelt(missing: Path, *, folders: bool) -> str:
+    """Return ``" (did you mean 'x'?)"`` for a folder, or what else, with a name like one that is missing."""
     # of a place that does not exist, the part that does not is the misspelt one
     while not os.path.isdir(missing.parent):  # of a name that no system takes, too: then it is False
         missing = missing.parent

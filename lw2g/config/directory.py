@@ -215,11 +215,12 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    runs = sum((path / CONFIG).exists() for path in entries)
+    runs = [path for path in entries if (path / CONFIG).exists()]
     if runs:
-        return DataError(
-            f"{where} holds {counted(runs, 'run')}", f"give one of them: lw2g runs {as_word(directory)}"
-        )
+        way = f"give one of them: lw2g runs {as_word(directory)}"
+        if len(runs) == 1:
+            way = f"give that one: {as_word(runs[0])}"
+        return DataError(f"{where} holds {counted(len(runs), 'run')}", way)
     return DataError(f"no model and no run at {where}", remedy)
 
 

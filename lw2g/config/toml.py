@@ -13,7 +13,7 @@ import tomli_w
 
 from lw2g.config.settings import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, misspelt
 from lw2g.ground.texts import text_of
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
@@ -57,8 +57,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except IsADirectoryError as error:
         raise ConfigError(f"{str(path)!r} is a folder and no TOML file", "give the path of one") from error
     except OSError as error:
+        hint = misspelt(path, folders=False) if isinstance(error, FileNotFoundError) else ""
         raise ConfigError(
-            f"{str(path)!r} cannot be read: {error.strerror}", "give the path of a TOML file"
+            f"{str(path)!r} cannot be read: {error.strerror}{hint}", "give the path of a TOML file"
         ) from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
         raise ConfigError(f"{str(path)!r} is no TOML: {_reason(error)}", _AS_TOML) from error

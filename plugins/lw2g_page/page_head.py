@@ -159,11 +159,17 @@ def _apart(row: Row, other: Row, whose: str) -> str:
     told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
     interval = ""
     if gap.low is not None and gap.high is not None:
-        interval = f"95 % interval {gap.low:+z.1f} to {gap.high:+z.1f}"
+        interval = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}"
         if gap.low <= 0 <= gap.high:
             interval += ", in which 0 lies: which is better is open"
     doubts = "; ".join(filter(None, (interval, few_in_words(common, gap.n))))
     return f"{told} ({doubts})." if doubts else f"{told}."
+
+
+def _signed(end: float) -> str:
+    """Return an end of an interval in points; of one near 0 a digit more, as its side of 0 matters."""
+    text = f"{end:+z.1f}"
+    return f"{end:+z.2f}" if text == "+0.0" and end else text
 
 
 def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, str]]:

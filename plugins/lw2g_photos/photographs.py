@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
+from lw2g.api.recorded import holds_model
 from lw2g.errors import ConfigError, DataError, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
@@ -78,12 +79,15 @@ def start(
 
     Returns:
         The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
-        ``training`` what training added on streams like these images (None where none is known).
+        ``training`` what training added on streams of as many images a class, as easy for lda (or None).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
         ConfigError: A name is unknown, or ``out`` is in use.
     """
+    if isinstance(folder, str | PathLike) and holds_model(Path(folder)):
+        photos = repr(str(out)) if Path(out).is_dir() else "FOLDER"
+        raise ConfigError(f"{str(folder)!r} is a model", f"lw2g.learn({str(folder)!r}, {photos})")
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
@@ -172,6 +176,7 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
+    _require_model_first("learn", model, folder)
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
@@ -287,6 +292,7 @@ def test(
             cannot be read.
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
+    _require_model_first("test", model, folder)
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.scoring import score as count
@@ -360,6 +366,20 @@ def teach(
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
     return classroom.newest
+
+
+def _require_model_first(function: str, model: Any, folder: Any) -> None:
+    """Refuse a model that stands behind the images which the function is to look at.
+
+    Raises:
+        ConfigError: The first path is no model, and the second one is.
+    """
+    are_paths = isinstance(model, str | PathLike) and isinstance(folder, str | PathLike)
+    if are_paths and holds_model(Path(folder)) and not holds_model(Path(model)):
+        raise ConfigError(
+            f"{str(model)!r} is no model and no run",
+            f"the model comes first: lw2g.{function}({str(folder)!r}, {str(model)!r})",
+        )
 
 
 def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:

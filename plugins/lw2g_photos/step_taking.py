@@ -159,7 +159,7 @@ def take_step(
 
     Returns:
         The new model, and the report; of several models with ``choice``, and where it begins ``training``:
-        what training added on streams like these images (None where none is known).
+        what training added on streams like it (:func:`~lw2g_photos.training_gains.training_gain`).
 
     Raises:
         DataError: The folder or an image cannot be used.

@@ -15,6 +15,8 @@ __all__ = ["accuracy_words", "as_typed", "loss_words", "lowest_classes", "new_fo
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
+_FEW = 50
+"""Images from which on a check needs no other figure beside it."""
 _WIDE = 30
 """Points between the ends of an interval from which on an accuracy tells little."""
 
@@ -53,16 +55,16 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
 
 
 def _of_few(report: Mapping[str, Any], images: int) -> str:
-    """Return that the checked images are too few to tell much, and what more of them say; else nothing.
+    """Return of few checked images whether they are too few to tell much, and what more say; else nothing.
 
     Args:
         report: Of the step.
         images: How many it has learned.
     """
     low, high = report["interval"]
-    if high - low <= _WIDE:
+    if report["checked"] >= _FEW:
         return ""
-    words = ": too few to tell much"
+    words = ": too few to tell much" if high - low > _WIDE else ""
     more, accuracy = report["left_out"], report["left_out_accuracy"]
     if more > report["checked"] and accuracy is not None:
         # a model may keep fewer images than it has learned

@@ -19,6 +19,7 @@ BANDS = (70.0, 85.0)
 """Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
 _LIKE = 2.0
 """Streams are alike whose images a class differ by this factor at most."""
+_ALIKE = "about as many images a class and about as easy for lda"
 
 
 @attrs.frozen(kw_only=True)
@@ -63,15 +64,15 @@ class TrainingGain:
     def __str__(self) -> str:
         """Return where the trained method ended, in words.
 
-        >>> str(TrainingGain(least=0.5, most=0.5, streams=1, sure=0))
-        '0.5 points above such a model in the one experiment with images like these, within chance'
+        >>> str(TrainingGain(least=0.5, most=0.5, streams=1, sure=0)).partition(" with ")[0]
+        '0.5 points above such a model in the one experiment'
         """
         most = _beside(self.most)
         if self.streams == 1:
             sure = "beyond" if self.sure else "within"
-            return f"{most} such a model in the one experiment with images like these, {sure} chance"
+            return f"{most} such a model in the one experiment with {_ALIKE}, {sure} chance"
         where = f"between {_beside(self.least)} and {most} such a model"
-        count = f"in {self.streams} experiments with images like these"
+        count = f"in {self.streams} experiments with {_ALIKE}"
         return f"{where} {count}, {self.sure or 'none'} of them beyond chance"
 
 

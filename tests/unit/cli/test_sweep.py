@@ -395,6 +395,10 @@ def test_a_stopped_sweep_says_how_to_go_on(grid, monkeypatch):
         (["two.toml", "--set", "growht.energy=1"], "error: --set: no such section 'growht.energy'"),
         (["two.toml", "--set", "growth.energie=1"], "error: growth.energie: no such option"),
         (["none.toml"], "error: 'none.toml' cannot be read"),
+        (
+            ["two.tml"],
+            "error: 'two.tml' cannot be read: No such file or directory (did you mean 'two.toml'?)",
+        ),
         (["run.toml"], "error: 'run.toml' is the file of a run and no grid; lw2g run run.toml runs it; in a"),
         (["status", "nowhere"], "error: no sweep at 'nowhere'"),
     ],

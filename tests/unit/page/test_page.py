@@ -28,7 +28,7 @@ from lw2g.results.found_runs import find_runs
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
+from lw2g_page.page_head import Answer, _signed, answer_of, conditions_above, question_of, shown_of
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
@@ -475,6 +475,17 @@ def test_an_answer_names_no_best_of_rows_that_end_alike(write_full_run, installe
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
     bound = next(row for row in table.rows if row.control)
     assert answer_of(table, bound).words.endswith(". That is as much as the control no-prompt.")
+
+
+def test_an_end_of_an_interval_is_no_zero_that_it_is_not():
+    """Beside 'in which 0 lies' a +0.0 would contradict; what is 0 stays so."""
+    assert [_signed(end) for end in (-0.03, 0.04, 1.43, -0.2, 0.0)] == [
+        "-0.03",
+        "+0.04",
+        "+1.4",
+        "-0.2",
+        "+0.0",
+    ]
 
 
 def test_below_a_legend_stands_whether_a_line_is_a_run_or_a_mean(

@@ -224,8 +224,8 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = (
-        "ended between 1.0 points below and 0.5 points above such a model in 2 experiments with images like "
-        "these, 1 of them beyond chance (ViT-Tiny)"
+        "ended between 1.0 points below and 0.5 points above such a model in 2 experiments with about as "
+        "many images a class and about as easy for lda, 1 of them beyond chance (ViT-Tiny)"
     )
     assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)

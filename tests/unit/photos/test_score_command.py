@@ -79,15 +79,47 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     )
 
 
-@pytest.mark.parametrize(("images", "which"), [(140, "learned"), (72, "kept")])
-def test_a_check_of_few_images_says_which_others_were_asked(images: int, which: str) -> None:
+@pytest.mark.parametrize(
+    ("images", "checked", "interval", "told"),
+    [
+        (
+            140,
+            5,
+            (37.6, 96.4),
+            "96.4): too few to tell much; of 140 that are learned, each left out in turn, 82.1 %",
+        ),
+        (
+            72,
+            5,
+            (37.6, 96.4),
+            "96.4): too few to tell much; of 140 that are kept, each left out in turn, 82.1 %",
+        ),
+        (140, 40, (65.2, 89.5), "89.5); of 140 that are learned, each left out in turn, 82.1 %"),
+        (140, 60, (68.2, 88.2), "(95 % interval 68.2 to 88.2)"),
+    ],
+)
+def test_a_check_of_few_images_says_which_others_were_asked(
+    images: int, checked: int, interval: tuple[float, float], told: str
+) -> None:
     """A model may keep more images than the step has learned, and fewer than it has learned before."""
     found = {"class": "x", "images": images, "new": True, "recall": 100.0, "taken_for": []}
     report = {"classes": [found], "out": "model", "seconds": 1.0, "ece": None, "loss": None}
-    report |= {"accuracy": 80.0, "checked": 5, "interval": (37.6, 96.4), "estimated_loss": None}
+    report |= {"accuracy": 80.0, "checked": checked, "interval": interval, "estimated_loss": None}
     lines = step_lines(report | {"left_out": 140, "left_out_accuracy": 82.14}, has_old_classes=True)
-    told = f"too few to tell much; of 140 that are {which}, each left out in turn, 82.1 %"
     assert any(line.endswith(told) for line in lines)
+
+
+def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -> None:
+    """As the commands tell it, in the spelling of the functions."""
+    first, photos = str(model[0]), str(model[0].parent / "photos")
+    for call, told in (
+        (lambda: lw2g.start(first, photos), f"{first!r} is a model; lw2g.learn({first!r}, {photos!r})"),
+        (lambda: lw2g.test(photos, first), f"the model comes first: lw2g.test({first!r}, {photos!r})"),
+        (lambda: lw2g.learn(photos, first), f"the model comes first: lw2g.learn({first!r}, {photos!r})"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            call()
+        assert str(caught.value).endswith(told)
 
 
 def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> None:

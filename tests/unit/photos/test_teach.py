@@ -36,6 +36,7 @@ from lw2g.errors import DataError
 from lw2g.model.exported import read_export
 from lw2g.model.places import reserved
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.runtime.console import percent
 from lw2g_photos import classroom as classroom_module
 from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload, _made
 from lw2g_photos.server import Server
@@ -570,6 +571,7 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         page.goto(server.address)
         page.wait_for_selector("#check tr")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["", ""]
+        assert "taken for" not in page.inner_text("#check")  # all were found
         assert "no step of learning" in page.get_attribute("#undo", "title")
         page.select_option("#reject", "0.1")
         page.set_input_files("#image", folder(tmp_path, "white", 3) / "0.png")
@@ -618,6 +620,8 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")
         assert page.locator(".answer").all_inner_texts() == [NASTY, "light"]
+        shares = page.evaluate("[0.8749, 0.9994, 0.9999, 0.0].map(probable)")
+        assert shares == [percent(share) for share in (0.8749, 0.9994, 0.9999, 0.0)]
         (tmp_path / "bad.png").write_bytes(b"no image")
         page.set_input_files("#image", tmp_path / "bad.png")
         page.wait_for_selector(".tried .error:has-text('bad.png')")
