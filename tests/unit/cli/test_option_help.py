@@ -109,7 +109,10 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--batch-size=8"], "no such option: --batch-size; did you mean --set baseline.batch_size=VALUE"),
         (["--energy-pre", "0.9"], "did you mean --set growth.energy_pre=VALUE?"),
         (["--baseline", "dual-prompt", "--lr=1"], "--lr; did you mean --set baseline.lr=VALUE?"),
-        (["--lr", "1", "--baseline", "simple-cil"], "--lr; nothing that is chosen here has it; of others: --set"),
+        (
+            ["--lr", "1", "--baseline", "simple-cil"],
+            "--lr; nothing that is chosen here has it; of others:",
+        ),
         (["--recommended", "--phi", "1"], "has it; of others: --set constraints.cpk.phi=VALUE"),
         (["--set", "epochs=1"], "epochs: expected a key with its section (did you mean 'baseline.epochs'"),
         (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
