@@ -93,10 +93,11 @@ LEGEND = """
 """
 SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training + test images of a class.\n"
 GROUND = """\
-Rests on: the runs in `experiments/store`. `python scripts/tables.py --packs leaderboard` names the pack
-behind each number, and those of development streams, `--print docs/leaderboard.md` prints all, and `lw2g
-verify PACK` computes one again ([what badges do not say](howto/store.md#badges)). Packs of heads that see no
-order have all classes in one task: `--packs` prints their share of right images beside FAA.
+Rests on: packs in `experiments/store`, at 224 px `runs/folder/like-for-like/STREAM.ORDER.224@*/METHOD/`.
+`python scripts/tables.py --packs leaderboard` names those behind each number, in minutes,
+`--print docs/leaderboard.md` prints all, and `lw2g verify PACK` computes one again ([what badges do not
+say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs`
+prints their share of right images beside FAA.
 """
 OF_A_STUDY = ("/readings@", "/growth-score.")
 OF_FEATURES = "features/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -187,8 +187,26 @@ class ExperimentCommand(LongCommand):
             places = places_of(error.option_name.lstrip("-").replace("-", "_"))
             if not places:
                 raise
-            keys = " or ".join(f"--set {place}=VALUE" for place in places)
-            raise ConfigError(f"no such option: {error.option_name}", f"did you mean {keys}?") from error
+            read = self._offered_beside(ctx, error.option_name)
+            fitting = [place for place in places if f"{place}=" in read]
+            keys = " or ".join(f"--set {place}=VALUE" for place in fitting or places)
+            remedy = f"did you mean {keys}?"
+            if read and not fitting:
+                remedy = f"nothing that is chosen here has it; of others: {keys}"
+            raise ConfigError(f"no such option: {error.option_name}", remedy) from error
+
+    def _offered_beside(self, ctx: click.Context, unknown: str) -> Collection[str]:
+        """Return how ``--set`` may begin beside what else is typed; nothing where that is no experiment."""
+        words = list(ctx.meta[_WORDS])
+        place = [word.partition("=")[0] for word in words].index(unknown)
+        is_apart = "=" not in words.pop(place)
+        if is_apart and place < len(words) and not words[place].startswith("-"):
+            del words[place]  # its value
+        try:
+            values = self.make_context(ctx.info_name, words, ctx.parent, resilient_parsing=True).params
+            return offered_settings("", values.get("file"), typed_options(values))
+        except (Lw2gError, click.UsageError):
+            return ()
 
 
 def experiment_options(command: F) -> F:

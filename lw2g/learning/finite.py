@@ -20,6 +20,8 @@ from lw2g.interfaces.phase import TrainingPhase
 
 __all__ = ["Diverged", "LossWatch"]
 
+_NO_RATE = "look at how it is computed (logits that `mask_logits` masks are -inf), and at --precision"
+
 
 class Diverged(ConfigError):
     """A loss or a parameter is not finite."""
@@ -47,12 +49,16 @@ class LossWatch:
         phase: The phase that trains.
         where: The epoch, for the message.
         device: The losses' device.
+        untrained: Whether nothing has been trained before the first step.
     """
 
-    def __init__(self, phase: TrainingPhase, where: str, device: torch.device) -> None:
+    def __init__(
+        self, phase: TrainingPhase, where: str, device: torch.device, *, untrained: bool = False
+    ) -> None:
         self._phase = phase
         self._where = where
         self._device = device
+        self._untrained = untrained
         self._at_once = device.type == "cpu"
         self._names: tuple[str, ...] = ()
         self._first = torch.full((), -1, dtype=torch.int64, device=device)
@@ -61,7 +67,7 @@ class LossWatch:
         """Check the losses of a step (from 0), by the component that gave them.
 
         Raises:
-            Diverged: On the CPU, if one is not finite.
+            ConfigError: On the CPU, if one is not finite (:meth:`require_sound`).
         """
         self._names = tuple(losses)
         values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
@@ -77,13 +83,15 @@ class LossWatch:
 
         Raises:
             Diverged: There was one.
+            ConfigError: It is the loss of a first step, before any update.
         """
         first = int(self._first)
         if first >= 0:
             step, number = divmod(first, len(self._names))
-            self._refuse(
-                f"the loss of {self._names[number]} is not finite in step {step + 1} of {self._where}"
-            )
+            what = f"the loss of {self._names[number]} is not finite in step {step + 1} of {self._where}"
+            if self._untrained and step == 0:
+                raise ConfigError(f"{what}, before any update", _NO_RATE)
+            self._refuse(what)
 
     def require_sound_parameters(self) -> None:
         """Report parameters that are not finite although every loss was; wait for the device.

@@ -234,6 +234,7 @@ def train_phase(
     after_step: Callable[[torch.optim.Optimizer, PhaseProgress], None],
     after_epoch: Callable[[torch.optim.Optimizer, PhaseProgress], None],
     steps: int | None = None,
+    untrained: bool = False,
 ) -> int:
     """Train one phase from ``progress`` to its end.
 
@@ -251,6 +252,7 @@ def train_phase(
         after_step: Called after every step but an epoch's last; may raise to stop there.
         after_epoch: Called after every epoch.
         steps: Number of steps, counted from ``progress``, to stop after; None: at the end of the phase.
+        untrained: Whether the run has trained nothing before this phase.
 
     Returns:
         Number of images of the whole phase, before ``progress`` and after it; 0 if it is skipped.
@@ -280,7 +282,7 @@ def train_phase(
         todo = order[progress.step :][:left]
         left -= len(todo)
         where = f"epoch {epoch + 1} of phase {phase.name!r} of task {context.task.index + 1}"
-        watch = LossWatch(phase, where, engine.device)
+        watch = LossWatch(phase, where, engine.device, untrained=untrained and not epoch)
         progress.require_sound = watch.require_sound
         shares = [ranks.share(positions) for positions in todo]
         batches = images.batches([of_rank for of_rank, _ in shares], seed=seed)

@@ -118,8 +118,13 @@ class TaskTraining:
         torch.set_grad_enabled(True)  # an earlier component may have switched it off
         phases = parts.phases(context)
         hosts: dict[int, TrainingPhase] = {}
+        first_trained = None  # of the run: the number of its first training phase
         for number, (_, phase) in enumerate(phases):
-            if isinstance(phase, TrainingPhase) and phase.host:
+            if not isinstance(phase, TrainingPhase):
+                continue
+            if first_trained is None and context.task.index == 0:
+                first_trained = number
+            if phase.host:
                 hosts[number] = phase
         if hosts:
             parts.require_several_classes(context.task.index)
@@ -140,7 +145,7 @@ class TaskTraining:
             reporter.begin(context.task.index, phase.name, done)
             with reporter.clock("training"), self._observer.during(phase):
                 if isinstance(phase, TrainingPhase):
-                    self._train(phase, number, owner, begin)
+                    self._train(phase, number, owner, begin, untrained=number == first_trained)
                 else:
                     # a resume repeats all of it, and has to draw the same
                     torch.manual_seed(parts.seed_of(context.task.index, phase.name))
@@ -168,7 +173,9 @@ class TaskTraining:
             # the spaces and the start of the task as they were: computed again they may differ in a bit
             self.protection.load_state_dict(position.protection)
 
-    def _train(self, phase: TrainingPhase, number: int, owner: str, begin: PhaseProgress) -> None:
+    def _train(
+        self, phase: TrainingPhase, number: int, owner: str, begin: PhaseProgress, *, untrained: bool
+    ) -> None:
         """Run one training phase."""
         index = self._context.task.index
         observer = self._observer
@@ -192,5 +199,6 @@ class TaskTraining:
                 after_step=at_position(observer.after_step),
                 after_epoch=at_position(observer.after_epoch),
                 steps=self._steps,
+                untrained=untrained,
             )
         observer.trained(images)

@@ -279,7 +279,7 @@ def _evaluation(tasks: Sequence[Task], rows: Sequence[int], first: TaskCost, sec
     """Return the seconds of all evaluations, which have so many test images each."""
     tested = len(tasks[0].test)
     of_a_test = first.evaluation / tested
-    if len(tasks) > 1:
+    if len(tasks) > 1 and len(tasks[1].test):  # one that repeats classes brings no test images
         of_a_test = max(0.0, second.evaluation - first.evaluation) / len(tasks[1].test)
     return sum(first.evaluation + of_a_test * (count - tested) for count in rows)
 

@@ -262,6 +262,9 @@ class Rehearsal:
         session = self._small
         whole = self._whole.data.stream.tasks[index]
         small = session.data.stream.tasks[index]
+        # an evaluation reads the test images of all tasks so far, of which one that repeats classes adds none
+        tested = sum(len(task.test) for task in self._whole.data.stream.tasks[: index + 1])
+        tested_here = sum(len(task.test) for task in session.data.stream.tasks[: index + 1])
         clock = _Clock(session, index, len(whole.train))
         # noted before anything is allocated, so that what a task adds can be told apart
         peak = PeakMemory(session.parts.engine.device)
@@ -294,7 +297,7 @@ class Rehearsal:
             training=clock.seconds + routing,
             steps=clock.steps,
             spaces=clock.reporter.seconds["subspace"] * larger,
-            evaluation=evaluation * len(whole.test) / len(small.test),
+            evaluation=evaluation * tested / tested_here,
             # one after each epoch and one after the task, whose end checks the backbone's weights, too
             checkpoints=saving * (1 + clock.epochs) + self._sums,
             disk=float(saved.stat().st_size),

@@ -108,6 +108,12 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--epochs", "3"], "no such option: --epochs; did you mean --set baseline.epochs=VALUE"),
         (["--batch-size=8"], "no such option: --batch-size; did you mean --set baseline.batch_size=VALUE"),
         (["--energy-pre", "0.9"], "did you mean --set growth.energy_pre=VALUE?"),
+        (["--baseline", "dual-prompt", "--lr=1"], "--lr; did you mean --set baseline.lr=VALUE?"),
+        (
+            ["--lr", "1", "--baseline", "simple-cil"],
+            "--lr; nothing that is chosen here has it; of others:",
+        ),
+        (["--recommended", "--phi", "1"], "has it; of others: --set constraints.cpk.phi=VALUE"),
         (["--set", "epochs=1"], "epochs: expected a key with its section (did you mean 'baseline.epochs'"),
         (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
@@ -119,7 +125,7 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 def test_an_option_in_the_wrong_place_is_told_its_place(arguments, says):
-    """Options of components and sections are found under their dotted key, whoever's they are."""
+    """Options of components and sections are found under their dotted key, those in use first."""
     code, text = told("config", *arguments)
     assert (code, says in text) == (2, True), text
 

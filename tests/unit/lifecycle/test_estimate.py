@@ -219,6 +219,18 @@ def test_seconds_of_one_task_are_its_own():
     assert module._evaluation([task], [4], cost, cost) == 2
 
 
+def test_a_task_that_repeats_classes_is_priced(catalogue, quick):
+    """It brings no test images: each evaluation costs what that of the tasks before it does."""
+    again = {"benchmark.stream": "repetition", "benchmark.tasks": 3, "benchmark.increment": 10}
+    config = quick(again | {"baseline.epochs": 1}, benchmark="digits").config
+    cost = estimate(config, catalogue)
+    assert (cost.tasks, cost.images) == (3, (1442, 355))
+    assert 0 < cost.seconds < math.inf
+    tasks = [SimpleNamespace(train=range(10), test=range(count)) for count in (4, 0, 4)]
+    of_four = _cost(evidence=1, training=20)
+    assert module._evaluation(tasks, [4, 4, 8], of_four, of_four) == 2 + 2 + 4
+
+
 def _cost(*, evidence: float, training: float, evaluation: float = 2) -> TaskCost:
     return TaskCost(
         evidence=evidence,
