@@ -110,7 +110,7 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
-    rows += ["", *textwrap.wrap(by_affine(plan, cells) + other(plan, cells), WIDTH, break_on_hyphens=False)]
+    rows += ["", *textwrap.wrap(other(plan, cells), WIDTH, break_on_hyphens=False)]
     return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
 
 
@@ -121,21 +121,8 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     if told is None:
         return ""
     return (
-        f" What (i) measures did not show the loss; by another measure, added when cells had been seen, "
-        f"it is at {size} px {told[0]}."
+        f"By another measure, added when cells had been seen, (i) is at {size} px {told[0]}."
     )
-
-
-def by_affine(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
-    """Return on which streams `affine` ends above `none`, by their means over orders."""
-    size = max(plan["sizes"])
-    own = {stream: chosen(cells, stream, plan["main"], size) for stream in plan["streams"]}
-    above = [
-        stream
-        for stream, orders in own.items()
-        if orders and np.mean([each.faa("affine") - each.faa("none") for each in orders]) > 0
-    ]
-    return f"At {size} px the mean of `affine` is above that of `none` on {', '.join(above) or 'none'}."
 
 
 def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:

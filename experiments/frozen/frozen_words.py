@@ -50,7 +50,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four "
         "streams known; on `chosen`, the best of two heads and their product by left-out images; in brackets "
-        "on the frozen answer, if otherwise. *By the mean alone*: the interval has the margin in it:"
+        "on the frozen answer, where tested and otherwise. *By the mean alone*: the interval has the margin "
+        "in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
