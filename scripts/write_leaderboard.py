@@ -58,7 +58,7 @@ OF_STREAMS = """\
 {caution}
 """
 CAUTION = """\
-[Choices have seen these streams](#what-choices-have-seen). Above all `slca-plus-plus`, which trains in
+[Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, its head and its carry were chosen on all of CIFAR-100, so on
 images of `cifar-second`, `cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand
 behind the others of their stream."""
@@ -73,8 +73,8 @@ LEGEND = """
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
   all. `lda` is weak on `pacs-art-sketch`, `cifar-second` and `waste-second`, where `ranpac adapt=none` has
   more, and on `signs-second`, where the frozen answer has; on `cifar-whole` [other random
-  units](frozen.md#how-good-it-is) have. Rows stand by it; with fewer orders neither column compares them
-  with the others. Two or three orders say little of further ones: of
+  units](frozen.md#how-good-it-is) have. This column orders the rows; with fewer orders neither column
+  compares them with the others. Two or three orders say little of further ones: of
   {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).

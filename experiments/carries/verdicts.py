@@ -116,13 +116,9 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
 
 def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     """Return what the test says that was added to (i) when some cells had been seen; empty without cells."""
-    size = max(plan["sizes"])
-    told = judge(plan, plan["i-exploratory"], plan["main"], size, cells)
-    if told is None:
-        return ""
-    return (
-        f"By another measure, added when cells had been seen, (i) is at {size} px {told[0]}."
-    )
+    told = {size: judge(plan, plan["i-exploratory"], plan["main"], size, cells) for size in plan["sizes"]}
+    found = [f"at {size} px {verdict[0]}" for size, verdict in told.items() if verdict is not None]
+    return f"By another measure, added when cells had been seen, (i) is {', '.join(found)}." if found else ""
 
 
 def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:

@@ -156,7 +156,7 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
     yield ""
     yield f"As `start`: {', '.join(alike) or 'none'}."
     further = ", ".join(above_runs_alone(known, runs)) or "none"
-    yield f"Training ends above runs with its interval, and not above `start`, on: {further}."
+    yield f"Of report streams training ends above runs with its interval, and not above `start`, on: {further}."
 
 
 def above_runs_alone(known: Streams, runs: Trained) -> list[str]:
@@ -204,10 +204,12 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
-    above_floors = [
-        name for name in names_of("report") if round(less_the_better(known, runs, name).low, 1) > 0
-    ]
+    floors = {name: less_the_better(known, runs, name) for name in names_of("report")}
+    above_floors = [name for name, own in floors.items() if round(own.low, 1) > 0]
+    below_floors = [name for name, own in floors.items() if round(own.high, 1) < 0]
     fields["{frozen/report/above-floors}"] = _listed(above_floors)
+    fields["{frozen/report/below-floors}"] = f", below on {_listed(below_floors)}" if below_floors else ""
+    fields["{streams/report/number}"] = str(len(floors))
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
