@@ -156,7 +156,9 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
     yield ""
     yield f"As `start`: {', '.join(alike) or 'none'}."
     further = ", ".join(above_runs_alone(known, runs)) or "none"
-    yield f"Of report streams training ends above runs with its interval, and not above `start`, on: {further}."
+    yield (
+        f"Of report streams training ends above runs with its interval, and not above `start`, on: {further}."
+    )
 
 
 def above_runs_alone(known: Streams, runs: Trained) -> list[str]:
