@@ -65,6 +65,16 @@ def test_the_list_of_components_is_up_to_date() -> None:
     assert (DOCS / "components.md").read_text(encoding="utf-8") == written
 
 
+def test_the_page_of_commands_says_which_policies_bring_constraints() -> None:
+    """All but `always` bring the same ones."""
+    catalogue = load_catalogue()
+    policies = {name: catalogue.get("policy", name).default_constraints for name in catalogue.names("policy")}
+    assert policies.pop("always") == ()
+    assert set(policies.values()) == {("orthogonal", "cpk")}
+    said = "All policies but `always` bring the constraints `orthogonal` and `cpk`"
+    assert said in (DOCS / "commands.md").read_text(encoding="utf-8")
+
+
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:
     """Name, summary and every option stand on the page, and the index of the kind links it."""
     for entry in load_catalogue().components():
