@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
+from lw2g.disk.contents import record_hash
 from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.results.cells import few_remarks_on, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
-from lw2g.results.found_runs import find_runs, read_run
+from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import MeanStd, paired_difference, summary
@@ -408,6 +409,26 @@ def test_a_run_that_was_repeated_with_other_code_is_a_row_beside_the_old_one(
     (table,) = tables_of(runs, installed)
     assert [row.label for row in table.rows] == names
     assert any(note.startswith("rows have different code") for note in table.unlike) == (len(names) > 1)
+
+
+def test_records_edited_after_their_run_are_told_first(write_run, installed):
+    """The seal may have been renewed; the hash of the contents then tells, and `lw2g verify` what differs."""
+    whole = write_run(80.0)
+    told = {**whole.record, "record_hash": record_hash(whole.record)}
+    held = attrs.evolve(whole, record=told)
+    edited = attrs.evolve(whole, record={**told, "metrics": {"faa": 99.0, "pra": None}})
+    other = attrs.evolve(edited, record={**edited.record, "seed": 1})
+    where = edited.path
+    stored = Given(who="x", tuned_on="nothing", protocol="p@1", badges=())
+    for runs, place in (
+        ([whole], ""),
+        ([held], ""),
+        ([attrs.evolve(edited, given=stored)], ""),  # a store verified it, then gave it one's own names
+        ([edited], f"the record of {where} was changed after the run: lw2g verify {where} tells what"),
+        ([edited, other], f"the records of 2 runs were changed after the runs: lw2g verify {where} tells what"),
+    ):
+        (table,) = tables_of(runs, installed)
+        assert list(table.unlike) == ([place] if place else [])
 
 
 def test_draws_that_drew_nothing_are_named(write_run, installed):
