@@ -120,9 +120,7 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     told = judge(plan, plan["i-exploratory"], plan["main"], size, cells)
     if told is None:
         return ""
-    return (
-        f"By another measure, added when cells had been seen, (i) is at {size} px {told[0]}."
-    )
+    return f"By another measure, added when cells had been seen, (i) is at {size} px {told[0]}."
 
 
 def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:

@@ -425,7 +425,10 @@ def test_records_edited_after_their_run_are_told_first(write_run, installed):
         ([held], ""),
         ([attrs.evolve(edited, given=stored)], ""),  # a store verified it, then gave it one's own names
         ([edited], f"the record of {where} was changed after the run: lw2g verify {where} tells what"),
-        ([edited, other], f"the records of 2 runs were changed after the runs: lw2g verify {where} tells what"),
+        (
+            [edited, other],
+            f"the records of 2 runs were changed after the runs: lw2g verify {where} tells what",
+        ),
     ):
         (table,) = tables_of(runs, installed)
         assert list(table.unlike) == ([place] if place else [])
