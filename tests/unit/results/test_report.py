@@ -419,16 +419,14 @@ def test_records_edited_after_their_run_are_told_first(write_run, installed):
     edited = attrs.evolve(whole, record={**told, "metrics": {"faa": 99.0, "pra": None}})
     other = attrs.evolve(edited, record={**edited.record, "seed": 1})
     where = edited.path
+    verify = f"lw2g verify {where} tells what"
     stored = Given(who="x", tuned_on="nothing", protocol="p@1", badges=())
     for runs, place in (
         ([whole], ""),
         ([held], ""),
         ([attrs.evolve(edited, given=stored)], ""),  # a store verified it, then gave it one's own names
-        ([edited], f"the record of {where} was changed after the run: lw2g verify {where} tells what"),
-        (
-            [edited, other],
-            f"the records of 2 runs were changed after the runs: lw2g verify {where} tells what",
-        ),
+        ([edited], f"the record of {where} was changed after the run: {verify}"),
+        ([edited, other], f"the records of 2 runs were changed after the runs: {verify}"),
     ):
         (table,) = tables_of(runs, installed)
         assert list(table.unlike) == ([place] if place else [])
