@@ -45,7 +45,7 @@ def as_options(
     given: Mapping[Kind, Any],
     options: Mapping[str, Any],
     beside: Mapping[str, Any] | None = None,
-    file: str | Path | None = None,
+    file: Path | None = None,
 ) -> dict[str, Any]:
     """Return the components and options of a call by their dotted keys.
 
@@ -75,9 +75,7 @@ def as_options(
     for key, value in options.items():
         if not _is_known(key):
             others = {_dotted(other): one for other, one in options.items() if _is_known(other)}
-            raise _unknown(
-                key, {**keyed, **others}, {**names, **(beside or {})}, Path(file) if file else None
-            )
+            raise _unknown(key, {**keyed, **others}, {**names, **(beside or {})}, file)
         dotted = _dotted(key)
         if dotted in spelled:
             raise ConfigError(f"{dotted} is given twice: as {spelled[dotted]} and as {key}", "leave one out")
