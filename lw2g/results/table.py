@@ -388,7 +388,7 @@ def _table(
         title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
         conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
-        options=option_columns(firsts, [settings[id(run)] for run in firsts], shared),
+        options=option_columns(firsts, [settings[id(run)] for run in firsts], shared, catalogue),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         unlike=(

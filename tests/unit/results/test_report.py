@@ -432,6 +432,20 @@ def test_records_edited_after_their_run_are_told_first(write_run, installed):
         assert list(table.unlike) == ([place] if place else [])
 
 
+def test_a_row_that_never_grows_has_no_options_of_growth(write_run, installed):
+    """Unless it protects by a constraint what it has learned: the space of that is growth's."""
+    chosen = {"baseline": {"name": "simple-cil"}, "retrieval": None, "policy": {"name": "min"}}
+    runs = [
+        write_run(80.0, **{"growth.energy": 0.9}),
+        write_run(81.0, **LW2G),
+        write_run(70.0, **{"growth.energy": 0.5}, **chosen),
+        write_run(71.0, **{**chosen, "baseline": {"name": "ssiat"}, "constraints": {"cpk": {"phi": 0.5}}}),
+    ]
+    (table,) = tables_of(runs, installed)
+    column = table.options.keys.index("growth.energy")
+    assert [values[column] for values in table.options.values] == ["0.9", "0.95", "", "0.95"]
+
+
 def test_draws_that_drew_nothing_are_named(write_run, installed):
     """Runs of one seed that differ in the seed of an order which is natural are one run, again and again."""
     runs = [write_run(80.0, **{"benchmark.order_seed": seed}) for seed in (1, 2, 3)]
