@@ -478,6 +478,26 @@ def test_own_data_are_named_and_never_mixed(write_run, installed):
     ]
 
 
+@pytest.mark.parametrize(
+    ("hashes", "share", "tables"),
+    [
+        (["0b", "0a"], None, 1),
+        (["0a", "0c"], None, 2),
+        (["0a", "0c"], 0.2, 1),  # the seed of the order draws them
+        (None, None, 1),  # of an older lw2g
+    ],
+)
+def test_orders_of_changed_photographs_are_two_tables(write_run, installed, hashes, share, tables):
+    """A fingerprint covers the order, and compares none with another: the tested images tell."""
+    runs = []
+    for order, of in ((0, ["0a", "0b"]), (1, hashes)):
+        own = {"name": "folder", "root": "/a", "title": None, "increment": 1, "order_seed": order}
+        seen = {"record.class_order": [order, 1 - order], "record.fingerprints.benchmark": str(order) * 64}
+        benchmark = {**own, "test_share": share}
+        runs.append(write_run(1.0, benchmark=benchmark, **seen, **{"record.image_hashes": of}))
+    assert len(tables_of(runs, installed)) == tables
+
+
 def test_controls_are_known_by_their_records(write_run, installed):
     """Bounds, methods that learn nothing and oracle retrieval are marked, whatever they are called."""
     runs = [
