@@ -69,7 +69,9 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 own = steps[name].gains.get(stream)
                 cells.append("-" if own is None else f"{own}, n={own.orders}")
             else:
-                cells.append(f"{known[stream].accuracy(frozen_rule.FROZEN):.1f}" if stream in known else "-")
+                cells.append(
+                    f"{known[stream].accuracy(frozen_rule.CHOSEN_HEAD):.1f}" if stream in known else "-"
+                )
         held = ""
         if name in steps:
             held = f", less {CALLED.get(steps[name].held, steps[name].held)}"

@@ -22,14 +22,14 @@ from frozen_claims import (
     while_missing,
     with_orders,
 )
-from frozen_gains import FACTS, FROZEN, few
+from frozen_gains import FACTS, FROZEN_ANSWER, few
 from frozen_results import Trained, apart, hits_by_order, store, streams, trained
 from frozen_whole import ORDERS, WHOLE
 from stream_tables import side_of_zero
 
 ADDED = {"stopped-1": "training on the first task", "recommended": "training on every task"}
 """The trained rows, with what stands above them."""
-NAMED = {FROZEN: "the frozen answer", "lda": "`lda`"}
+NAMED = {FROZEN_ANSWER: "the frozen answer", "lda": "`lda`"}
 
 
 def images_by_stream() -> dict[str, int]:
@@ -71,7 +71,7 @@ CLAIMS = (
         "interval.",
         names=(FEW,),
         left="stopped-1",
-        right=FROZEN,
+        right=FROZEN_ANSWER,
         holds=lambda own: not below(own),
     ),
     Expected(
@@ -79,7 +79,7 @@ CLAIMS = (
         text="With 100 and with 200 it is above the frozen answer with its interval.",
         names=SOME,
         left="stopped-1",
-        right=FROZEN,
+        right=FROZEN_ANSWER,
         holds=above,
     ),
     Expected(
@@ -113,20 +113,20 @@ def differences(known: Streams, runs: Trained, left: str, right: str) -> Found:
 
 def table(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield right answers of frozen heads, and what training adds, a line a number of images."""
-    columns = [differences(known, runs, method, FROZEN) for method in ADDED]
+    columns = [differences(known, runs, method, FROZEN_ANSWER) for method in ADDED]
     columns.append(differences(known, runs, "recommended", "lda"))
     heads = " | ".join(f"{shown} minus the frozen answer" for shown in ADDED.values())
     yield f"| images a class | `lda` | frozen answer | {heads} | the latter minus `lda` |"
     yield f"| ---: | ---: | ---: |{' ---: |' * len(columns)}"
     for name, images in images_by_stream().items():
-        right = [_right(known, runs, name, method) for method in ("lda", FROZEN)]
+        right = [_right(known, runs, name, method) for method in ("lda", FROZEN_ANSWER)]
         cells = [f"{own[name]}, n={own[name].orders}" if name in own else "-" for own in columns]
         yield f"| {images} | {' | '.join([*right, *cells])} |"
 
 
 def words(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield in sentences where training on every task adds, and what of that is the head."""
-    found = differences(known, runs, "recommended", FROZEN)
+    found = differences(known, runs, "recommended", FROZEN_ANSWER)
     gains, costs = (images_on(found, side) for side in (1, -1))
     yield (
         f"Training on every task ends above the frozen answer, with its interval, with {gains} images a "
@@ -139,7 +139,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
             f"it has {min(over):+.1f} to {max(over):+.1f} points at every number."
         )
     images = FACTS[FEW]["train_per_class"]
-    both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN, "lda")}
+    both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
         here, there = (
@@ -172,7 +172,7 @@ def _right(known: Streams, runs: Trained, name: str, method: str) -> str:
 
 def lines(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield each claim with its verdict and the differences that it rests on."""
-    adds = differences(known, runs, "stopped-1", FROZEN)
+    adds = differences(known, runs, "stopped-1", FROZEN_ANSWER)
     ends = {name: adds[name] for name in (FEW, MANY) if name in adds}
     grows = len(ends) == 2 and ends[MANY].mean > ends[FEW].mean
     text = "What training on the first task adds is greater with 200 images a class than with 20, by mean."

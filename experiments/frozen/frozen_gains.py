@@ -35,7 +35,7 @@ FILE = "plugins/lw2g_photos/training_gains.json"
 NAMES = {5: "five", 10: "ten", 20: "twenty"}
 UNOPPOSED = "holds, on few test images"
 """What holds where no interval is against it, which few images make likely."""
-FROZEN = "frozen-answer"
+FROZEN_ANSWER = "frozen-answer"
 """A run of the frozen answer, which chooses its head after each task, as a trained run may."""
 METHOD, EVERY_TASK = "stopped-1", "recommended"
 """What `--trained` stands for, of which the file for lw2g tells, and the older method."""
@@ -50,7 +50,7 @@ def frozen_cells() -> dict[str, Any]:
     return found
 
 
-def few(runs: Trained, method: str, right: str = FROZEN) -> dict[tuple[str, int], Difference]:
+def few(runs: Trained, method: str, right: str = FROZEN_ANSWER) -> dict[tuple[str, int], Difference]:
     """Return a trained row less a row that trains nothing, both runs of draw 0, by set and images a class."""
     found = {}
     for name in SURFACE["set"]:
@@ -71,7 +71,7 @@ def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]
     """Return what a trained row has more than runs of the frozen answer, on every stream that has both."""
     rows = []
     for name, stream in known.items():
-        own = less(known, runs, name, method, FROZEN)
+        own = less(known, runs, name, method, FROZEN_ANSWER)
         if own is not None:
             rows.append(_gain(name, FACTS[name]["train_per_class"], stream.accuracy("lda"), own))
     cells = frozen_cells()

@@ -14,7 +14,7 @@ from frozen_claims import Found, Streams, above, less
 from frozen_results import HERE, Difference, Trained, store, streams, trained
 
 RULE = tomllib.loads((HERE / "recommendation.toml").read_text(encoding="utf-8"))
-FROZEN = "chosen"
+CHOSEN_HEAD = "chosen"
 """The head that the candidate ``frozen`` is."""
 
 
@@ -62,7 +62,7 @@ def steps(known: Streams, runs: Trained) -> list[Step]:
 def gain(known: Streams, runs: Trained, stream: str, name: str, held: str) -> Difference | None:
     """Return the difference of a candidate from the one that is held; None where either is missing."""
     first = RULE["candidate"][0]["name"]
-    return less(known, runs, stream, name, FROZEN if held == first else held)
+    return less(known, runs, stream, name, CHOSEN_HEAD if held == first else held)
 
 
 def forwards(runs: Trained, name: str) -> float:

@@ -83,7 +83,7 @@ def _gains(names: Sequence[str], differences: Sequence[Difference]) -> str:
 
 def worth(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield where training on the first task ends above the frozen answer and below it, from all streams."""
-    fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN)
+    fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
         means = [own.mean for own in fewer.values()]
         yield (

@@ -107,18 +107,15 @@ def run(
         "benchmark": benchmark,
         "backbone": backbone,
     }
-    keyed = as_options(given, options)
+    further = {"constraints": as_names("constraint", constraints, local), "trackers": tracker_names}
+    file = Path(config) if config else None
+    keyed = as_options(given, options, further, file)
     if weights is not None and SHORT["weights"] in keyed:
         raise ConfigError(f"{SHORT['weights']} is given twice", "leave weights=... out, or the other")
     # objects are registered before the catalogue is loaded, which then knows them by these names
     named: dict[str, Any] = {kind: local.name(kind, keyed.get(SHORT[kind])) for kind in given}
-    further = {
-        "constraints": as_names("constraint", constraints, local),
-        "trackers": tracker_names,
-        "weights": weights,
-    }
-    keyed = with_short(keyed, {**named, **further})
-    experiment = experiment_of(Path(config) if config else None, keyed, local.catalogue())
+    keyed = with_short(keyed, {**named, **further, "weights": weights})
+    experiment = experiment_of(file, keyed, local.catalogue())
     # only now is it known how many processes the run has
     local.require_reach(experiment.config)
     told = "" if config else experiment.rule_note(keyed, 'policy="{}"')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from lw2g.config.layers import SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
-from lw2g.errors import ConfigError, as_word, nearest, no_folder, shown
+from lw2g.errors import ConfigError, Lw2gError, as_word, nearest, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS, PHOTO_BACKBONE
@@ -30,6 +30,7 @@ __all__ = [
     "folder_as_file",
     "offered_settings",
     "parse_settings",
+    "place_remedy",
     "with_short",
 ]
 
@@ -40,13 +41,20 @@ _SHORT_FROM_PYTHON = {
 """What stands for itself as an argument alone: what a notebook sets most often."""
 
 
-def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def as_options(
+    given: Mapping[Kind, Any],
+    options: Mapping[str, Any],
+    beside: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+) -> dict[str, Any]:
     """Return the components and options of a call by their dotted keys.
 
     Args:
         given: By kind a name, an object, or ``{"name": ..., option: value}``; a benchmark may be a folder.
         options: Options by dotted keys, or by some names that stand without their section. They override
             those given with a component's name.
+        beside: Names of constraints and trackers, which tell where an option without its section may stand.
+        file: The TOML file, which does so, too.
 
     Raises:
         ConfigError: A mapping has no name, a folder is not there, or an argument is not known or given in
@@ -65,8 +73,10 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
     # after those given with a component's name, which they override
     spelled = {SHORT[kind]: str(kind) for kind, choice in names.items() if choice is not None}
     for key, value in options.items():
-        _require_known(key)
-        dotted = SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)
+        if not _is_known(key):
+            others = {_dotted(other): one for other, one in options.items() if _is_known(other)}
+            raise _unknown(key, {**keyed, **others}, {**names, **(beside or {})}, file)
+        dotted = _dotted(key)
         if dotted in spelled:
             raise ConfigError(f"{dotted} is given twice: as {spelled[dotted]} and as {key}", "leave one out")
         spelled[dotted] = key
@@ -74,23 +84,71 @@ def as_options(given: Mapping[Kind, Any], options: Mapping[str, Any]) -> dict[st
     return with_short(keyed, names)
 
 
-def _require_known(key: str) -> None:
-    """Refuse an argument that is neither a dotted key nor one that stands for itself.
+def _dotted(key: str) -> str:
+    """Return the dotted key of an argument."""
+    return SHORT.get(key) or _SHORT_FROM_PYTHON.get(key, key)
 
-    Raises:
-        ConfigError: It is such.
+
+def _is_known(key: str) -> bool:
+    """Return whether an argument is a dotted key, or one that stands for itself."""
+    return "." in key or key in SHORT or key in _SHORT_FROM_PYTHON or key in SECTIONS
+
+
+def _unknown(
+    key: str, options: Mapping[str, Any], chosen: Mapping[str, Any], file: Path | None
+) -> ConfigError:
+    """Return the error of an argument that is none, with the ones that may be meant.
+
+    Args:
+        key: The argument.
+        options: The other options.
+        chosen: The components, by kind.
+        file: The TOML file.
     """
     alone = [*SHORT, *_SHORT_FROM_PYTHON]
-    if "." in key or key in alone or key in SECTIONS:
-        return
     hint = " (did you mean 'baseline'?)" if key == "method" else nearest(key, alone)
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
     if places := places_of(key, load_catalogue()):
-        remedy = "write " + " or ".join(f'**{{"{place}": ...}}' for place in places)
+        offered = _offered_beside(options, chosen, file)
+        remedy = place_remedy(places, offered, '**{{"{}": ...}}', "write {}")
     if key in METHODS:
         # a word of the command line; Python names what it stands for
         remedy = f"give what it stands for: **{dict(METHODS[key])}"
-    raise ConfigError(f"{key}: no such argument{hint}", remedy)
+    return ConfigError(f"{key}: no such argument{hint}", remedy)
+
+
+def _offered_beside(
+    options: Mapping[str, Any], chosen: Mapping[str, Any], file: Path | None
+) -> Collection[str]:
+    """Return how settings may begin beside these choices; nothing where objects are, or these cannot be."""
+    names = dict(chosen)
+    if not isinstance(names["benchmark"], str | None):  # images
+        names["benchmark"] = GIVEN_BENCHMARK
+    if not all(isinstance(names[kind], str | None) for kind in SINGLE):
+        return ()
+    try:
+        return offered_settings("", file, with_short(options, names))
+    except Lw2gError:
+        return ()
+
+
+def place_remedy(places: Sequence[str], offered: Collection[str], written: str, meant: str) -> str:
+    """Return which keys are meant by an option without its section: those of what is chosen, if any.
+
+    Args:
+        places: The keys of all options with its name.
+        offered: How settings may begin beside what is chosen; empty where that is not known.
+        written: How one writes a setting with the key ``{}``.
+        meant: What is said of the keys that are meant, ``{}``.
+
+    >>> place_remedy(["baseline.lr"], ["run.seed="], "--set {}=VALUE", "did you mean {}?")
+    'nothing that is chosen here has it; of others: --set baseline.lr=VALUE'
+    """
+    fitting = [place for place in places if f"{place}=" in offered]
+    keys = " or ".join(written.format(place) for place in fitting or places)
+    if offered and not fitting:
+        return f"nothing that is chosen here has it; of others: {keys}"
+    return meant.format(keys)
 
 
 def parse_settings(texts: Sequence[str], option: str = "--set") -> dict[str, Any]:

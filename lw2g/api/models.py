@@ -6,6 +6,7 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def folder_of(model: str | Path) -> Path:
 @expands_paths
 def predict(
     run: str | Path,
-    images: Sequence[str | Path],
+    images: str | Path | Sequence[str | Path],
     *,
     top_k: int = 1,
     task: int | None = None,
@@ -133,7 +134,7 @@ def predict(
 
     Args:
         run: As for :func:`load`.
-        images: The files or folders; with ``boxes`` the one folder of their images.
+        images: The file or folder, or several; with ``boxes`` the one folder of their images.
         top_k: How many classes to name, the best first.
         task: As for :func:`load`.
         device: As for :func:`load`.
@@ -157,6 +158,11 @@ def predict(
         ConfigError: The device does not exist, or the model cannot reject at this rate.
     """
     # refused before a model is loaded, which takes seconds; some of several have no answer, as damaged ones
+    if isinstance(images, str | PathLike):
+        images = [images]
+    if not images:
+        raise DataError("no image was given", "give at least one")
+    _require_model_first(run, images)
     missing = [str(path) for path in images if not Path(path).exists()]
     if len(missing) == len(images):
         others = "".join(f", {path!r}" for path in missing[1:])
@@ -175,6 +181,22 @@ def predict(
     if out is not None:
         write_answers(crops, entries, model.known, Path(out))
     return model, entries
+
+
+def _require_model_first(model: str | Path, images: Sequence[str | Path]) -> None:
+    """Refuse a model that stands behind the images.
+
+    Raises:
+        ConfigError: The first path is no model, and that of an image is.
+    """
+    from lw2g.api.recorded import holds_model  # which imports this module
+
+    behind = [str(path) for path in images if holds_model(Path(path))]
+    if behind and not is_hub_address(model) and not holds_model(Path(model)):
+        raise ConfigError(
+            f"{str(model)!r} is no model and no run",
+            f"the model comes first: lw2g.load({behind[0]!r}).predict({str(model)!r})",
+        )
 
 
 @expands_paths

@@ -18,7 +18,6 @@ from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind
-from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from lw2g.registry.manager import Origin
 
 __all__ = [
-    "CORE_METRICS",
     "KINDS",
     "OWN_SECTIONS",
     "SCAFFOLDED_KINDS",

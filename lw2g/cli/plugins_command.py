@@ -13,7 +13,6 @@ import attrs
 import click
 
 from lw2g.api.plugins import (
-    CORE_METRICS,
     KINDS,
     OWN_SECTIONS,
     commands,
@@ -76,6 +75,8 @@ def _print_kinds(only: Kind | None, *, as_json: bool) -> None:
     for one in catalogue.components():
         if only in (None, one.component.kind):
             by_kind.setdefault(one.component.kind, []).append(one)
+    if only == "metric":  # with those of lw2g itself, which come from no plugin
+        by_kind[only] = list(catalogue.metrics)
     if as_json:
         listed = [_listed(one) for of_kind in by_kind.values() for one in of_kind]
         if only is None:
@@ -112,8 +113,6 @@ def _print_kind(kind: Kind, entries: Sequence[Registered]) -> None:
     """Print what a kind is, and each component with its summary."""
     click.echo(textwrap.fill(meaning_of_kind(kind), _width()) + "\n")
     summaries = {}
-    if kind == "metric":  # those of lw2g itself come from no plugin
-        summaries = {name: metric.summary for name, metric in CORE_METRICS.items()}
     for entry in entries:
         summaries[_name(entry.component.name, entry.origin)] = summary_of(entry.component)
     width = max(map(len, summaries), default=0)

@@ -20,6 +20,7 @@ from lw2g.api.arguments import (
     folder_as_file,
     offered_settings,
     parse_settings,
+    place_remedy,
     with_short,
 )
 from lw2g.api.experiment import experiment_of
@@ -187,12 +188,8 @@ class ExperimentCommand(LongCommand):
             places = places_of(error.option_name.lstrip("-").replace("-", "_"))
             if not places:
                 raise
-            read = self._offered_beside(ctx, error.option_name)
-            fitting = [place for place in places if f"{place}=" in read]
-            keys = " or ".join(f"--set {place}=VALUE" for place in fitting or places)
-            remedy = f"did you mean {keys}?"
-            if read and not fitting:
-                remedy = f"nothing that is chosen here has it; of others: {keys}"
+            offered = self._offered_beside(ctx, error.option_name)
+            remedy = place_remedy(places, offered, "--set {}=VALUE", "did you mean {}?")
             raise ConfigError(f"no such option: {error.option_name}", remedy) from error
 
     def _offered_beside(self, ctx: click.Context, unknown: str) -> Collection[str]:

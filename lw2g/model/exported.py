@@ -127,12 +127,12 @@ def read_manifest(directory: Path) -> Manifest:
     if (directory / CONFIG).is_file():
         raise DataError(
             f"{str(directory)!r} holds a run and no exported model",
-            f"lw2g export {as_word(directory)} MODEL --learnable makes one",
+            f"make one: lw2g export {as_word(directory)} MODEL --learnable",
         )
     if not is_export(directory):
         raise DataError(
             f"{str(directory)!r} holds no exported model",
-            "make one: lw2g start FOLDER MODEL, or of a run lw2g export RUN MODEL --learnable",
+            "make one: lw2g start FOLDER MODEL, or of a run: lw2g export RUN MODEL --learnable",
         )
     path = directory / MANIFEST
     if not path.exists():

@@ -21,7 +21,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from lw2g.errors import DataError, first_line
+from lw2g.errors import DataError, first_line, misspelt
 from lw2g.ground.spelling import expanded
 from lw2g.pixels.heic import reads_heic, register_heic, way_out
 from lw2g.pixels.unusable_images import damaged, refusal
@@ -435,6 +435,9 @@ def _bytes_of(path: Path) -> bytes:
             if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
                 raise DataError("it is a pipe and no file", "replace it by an image, or leave it out")
             return file.read()
+    except FileNotFoundError as error:
+        what = f"there is no such image or folder{misspelt(path, folders=False)}"
+        raise DataError(what, "check the path") from error
     except OSError as error:
         raise DataError(f"it cannot be read ({error.strerror})", "check the file") from error
 

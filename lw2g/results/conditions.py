@@ -272,10 +272,12 @@ def differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
 def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
     """Return a function that names a run's split, with a hash if runs with one name have different images."""
     fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
+    tested: dict[str, set[str]] = defaultdict(set)
     for run in runs:
         # a fingerprint covers the class order: only under the same one does it compare images
         order = tuple(run.record["class_order"])
         fingerprints[_split_name(run), order].add(run.record["fingerprints"]["benchmark"])
+        tested[_split_name(run)].update(filter(None, [_tested_images(run)]))
     ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
 
     def name_of(run: ReportedRun) -> str:
@@ -283,9 +285,22 @@ def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
         name = _split_name(run)
         if name in ambiguous:
             return f"{name} {run.record['fingerprints']['benchmark'][:8]}"
+        if len(tested[name]) > 1:
+            return f"{name} {_tested_images(run)}".strip()
         return name
 
     return name_of
+
+
+def _tested_images(run: ReportedRun) -> str:
+    """Return a short hash of the tested images of a run on one's own data, in whichever order they come.
+
+    Empty where its record has no hashes of them, or the seed of its order draws them.
+    """
+    hashes = run.record.get("image_hashes")
+    if not hashes or "benchmark.title" not in run.options or run.options.get("benchmark.test_share"):
+        return ""
+    return digest_of(sorted(set(hashes)))[:8]
 
 
 def _split_name(run: ReportedRun) -> str:

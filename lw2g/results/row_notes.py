@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from lw2g.config.roles import role_of_key
+from lw2g.disk.contents import record_hash
 from lw2g.disk.plugin_code import code_among, is_of_several
-from lw2g.errors import counted
+from lw2g.errors import as_word, counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
@@ -17,6 +18,7 @@ from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 from lw2g.runtime.console import tasks_of_accuracy
 
 __all__ = [
+    "changed_records",
     "different_code",
     "different_constraints",
     "different_orders",
@@ -29,6 +31,22 @@ __all__ = [
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
+
+
+def changed_records(rows: Rows) -> Iterator[str]:
+    """Yield which runs have a record that is not the one that they wrote, once for all of them."""
+    places = []
+    for _, runs in rows:
+        for run in runs:
+            written = run.record.get("record_hash")
+            # older records have none; a stored one was verified, and has one's own class names since
+            if written is not None and run.given is None and written != record_hash(run.record):
+                places.append(as_word(run.path))
+    if places:
+        of_whom = f"the record of {places[0]} was changed after the run"
+        if len(places) > 1:
+            of_whom = f"the records of {len(places)} runs were changed after the runs"
+        yield f"{of_whom}: lw2g verify {places[0]} tells what"
 
 
 def different_orders(rows: Rows) -> Iterator[str]:

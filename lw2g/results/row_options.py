@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from lw2g.config.describe import plain
+from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import Settings
 
@@ -32,7 +33,10 @@ class OptionColumns:
 
 
 def option_columns(
-    runs: Sequence[ReportedRun], settings: Sequence[Settings], shared: Collection[str]
+    runs: Sequence[ReportedRun],
+    settings: Sequence[Settings],
+    shared: Collection[str],
+    catalogue: Catalogue,
 ) -> OptionColumns:
     """Return the columns of the options that some row changed and in which rows differ.
 
@@ -42,6 +46,7 @@ def option_columns(
         runs: The first run of each row.
         settings: The settings of each row.
         shared: The options that all rows changed alike.
+        catalogue: Knows which baselines grow.
     """
     values_of: dict[str, list[str]] = {}
     for key in dict.fromkeys(key for options in settings for key in options.changed):
@@ -52,9 +57,18 @@ def option_columns(
     keys = [key for key in differing if key in kept]
     cells = []
     for run, options in zip(runs, settings, strict=True):
-        used = {key for key in options.values if not (_trained_nothing(run) and key in _OF_TRAINING)}
+        used = set(options.values)
+        if _trained_nothing(run):
+            used -= set(_OF_TRAINING)
+        if not _grows(run, catalogue):
+            used = {key for key in used if not key.startswith("growth.")}
         cells.append(tuple(plain(options.values[key]) if key in used else "" for key in keys))
     return OptionColumns(keys=keys, values=cells)
+
+
+def _grows(run: ReportedRun, catalogue: Catalogue) -> bool:
+    """Whether a run uses options of growth: by its policy, or by a constraint, whose space is growth's."""
+    return catalogue.grows(run.config["baseline"]["name"]) or bool(run.config["constraints"])
 
 
 def _trained_nothing(run: ReportedRun) -> bool:

@@ -42,6 +42,7 @@ from lw2g.results.row_names import (
     settings_of,
 )
 from lw2g.results.row_notes import (
+    changed_records,
     different_code,
     different_constraints,
     different_orders,
@@ -175,7 +176,8 @@ class Table:
         options: The options in which the rows differ.
         shared: The options that all rows changed alike, by dotted keys.
         unfinished: Runs that belong to no row.
-        unlike: In what rows differ beside their names, one sentence each: what does not compare.
+        unlike: What does not compare, one sentence each: changed records, and in what rows differ beside
+            their names.
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
         alike: Those of the notes that say the same of every row.
@@ -386,10 +388,11 @@ def _table(
         title=", ".join([benchmark_title(run, catalogue), *task_size(run)]),
         conditions=tuple(conditions_of(tabled, mixed, catalogue)),
         rows=tuple(rows),
-        options=option_columns(firsts, [settings[id(run)] for run in firsts], shared),
+        options=option_columns(firsts, [settings[id(run)] for run in firsts], shared, catalogue),
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         unlike=(
+            *changed_records(labelled),
             *mixes,
             *different_code(labelled),
             *different_orders(labelled),

@@ -372,14 +372,17 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
     """Refuse a model that stands behind the images which the function is to look at.
 
     Raises:
-        ConfigError: The first path is no model, and the second one is.
+        ConfigError: The first path is no model, and the second one is, or is an open one.
     """
-    are_paths = isinstance(model, str | PathLike) and isinstance(folder, str | PathLike)
-    if are_paths and holds_model(Path(folder)) and not holds_model(Path(model)):
-        raise ConfigError(
-            f"{str(model)!r} is no model and no run",
-            f"the model comes first: lw2g.{function}({str(folder)!r}, {str(model)!r})",
-        )
+    if not isinstance(model, str | PathLike) or holds_model(Path(model)):
+        return
+    call = ""
+    if hasattr(folder, function):  # an open model
+        call = f"model.{function}({str(model)!r})"
+    elif isinstance(folder, str | PathLike) and holds_model(Path(folder)):
+        call = f"lw2g.{function}({str(folder)!r}, {str(model)!r})"
+    if call:
+        raise ConfigError(f"{str(model)!r} is no model and no run", f"the model comes first: {call}")
 
 
 def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -188,6 +189,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, y: Any, *, reset: bool) -> tuple[torch.Tensor, Labels]:
         """Return rows and labels as they are learned."""
+        _require_no_text(X)
         rows, labels = validated(self, X, y, reset=reset, dtype=_DTYPES)
         _require_classes(labels)
         return _tensor(rows), labels
@@ -212,6 +214,7 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> torch.Tensor:
         """Return the score of each class in their sorted order, ``[n, classes]`` float64."""
         check_is_fitted(self, "_growing")
+        _require_no_text(X)
         rows = _tensor(validated(self, X, reset=False, dtype=_DTYPES))
         scores: torch.Tensor = self._growing.scores(rows)[:, self._order]
         return scores
@@ -220,6 +223,22 @@ class ContinualClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _tensor(rows: npt.NDArray[Any]) -> torch.Tensor:
     """Return an array as torch takes it: joblib maps large ones read-only, and a slice may run backwards."""
     return torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+
+
+def _require_no_text(rows: Any) -> None:
+    """Refuse paths of images, or labels, in the place of rows.
+
+    Raises:
+        DataError: The first of them is one.
+    """
+    first = rows
+    if isinstance(rows, list | tuple | np.ndarray) and len(rows):
+        first = rows[0]
+    if isinstance(first, str | Path):
+        raise DataError(
+            f"X: {str(first)!r} is no row of numbers",
+            "lw2g.sklearn.FeatureExtractor makes rows of images",
+        )
 
 
 def _require_classes(labels: Labels) -> None:

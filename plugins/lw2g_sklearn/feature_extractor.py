@@ -15,7 +15,7 @@ import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from lw2g.config.resolve import resolve
-from lw2g.errors import ConfigError, DataError, shown
+from lw2g.errors import ConfigError, DataError, no_image, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.defaults import FOLDER_BENCHMARK, FROZEN_BASELINE
 from lw2g.interfaces.stream import ImageTransform
@@ -214,6 +214,10 @@ def _one_by_one(given: Any) -> Sequence[Any]:
     Raises:
         DataError: There is none, or something else is given.
     """
+    if isinstance(given, str | Path) and not expanded(given).exists():
+        raise DataError(no_image(given), "give a list of images")
+    if isinstance(given, str | Path) and expanded(given).is_dir():
+        given = [given]  # refused as any folder in a list is
     if isinstance(given, str | bytes | Path):
         raise DataError(f"{shown(given)} is one image, and a list of them is expected", "give [IMAGE]")
     if hasattr(given, "to_numpy"):  # a data frame, or a column of one

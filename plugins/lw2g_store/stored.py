@@ -217,7 +217,11 @@ def _with_joined_orders(runs: Sequence[ReportedRun], catalogue: Catalogue) -> li
 def _without_order(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return a hash of the options, the classes and the protocol of a run, but seed and class order."""
     facts = {name: value for name, value in facts_of(run.record).items() if name not in _OF_AN_ORDER}
-    return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"])])
+    images = None
+    # a folder's images may have changed; those that are drawn differ with the order's seed
+    if not says_which_data(run.record, catalogue) and run.options.get("benchmark.test_share") is None:
+        images = sorted(set(run.record.get("image_hashes") or ()))
+    return digest_of([settings_of(run, catalogue).values, facts, sorted(run.record["class_names"]), images])
 
 
 def _none_added(store: Path, stored: Stored, mine: Sequence[ReportedRun], catalogue: Catalogue) -> str:

@@ -192,5 +192,5 @@ def test_a_run_without_a_finished_task_says_how_to_go_on(
     cut = At(lambda event: isinstance(event, EpochEnded), power_cut)
     with pytest.raises(RuntimeError, match="power cut"):
         start(resolved, catalogue, tmp_path / "run", [cut])
-    with pytest.raises(DataError, match="no task is finished; go on: lw2g resume"):
+    with pytest.raises(DataError, match=r"no task is finished; go on: lw2g\.resume"):
         open_model(tmp_path / "run", catalogue)

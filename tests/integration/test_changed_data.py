@@ -191,7 +191,7 @@ def test_changed_features_end_a_run(tmp_path: Path, write: Callable[..., Path], 
         assert told.startswith(f"{str(touched)!r} is shorter than it was when it was opened; put it back")
     else:
         assert told.startswith(f"{str(touched)!r} has changed since the run read it first, so task 2")
-        assert told.endswith(f"and go on: lw2g resume {tmp_path / 'cut'}")
+        assert told.endswith(f"and go on: lw2g.resume({str(tmp_path / 'cut')!r})")
 
 
 def test_images_that_change_while_their_features_are_stored_leave_no_file(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_metric_names_what_it_needs() -> None:
 
 def test_a_checkpoint_that_knows_other_numbers_is_refused() -> None:
     """One line says so, instead of an error of Python."""
-    with pytest.raises(DataError, match=r"of another lw2g; run it anew: lw2g run RUN/config.toml"):
+    with pytest.raises(DataError, match=r"run it anew: lw2g\.run\('RUN/config.toml', out=NEW\)"):
         Ledger.restored({**Ledger().as_mapping(), "others": []})
 
 

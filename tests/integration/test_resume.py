@@ -132,7 +132,7 @@ def test_a_stop_request_within_an_epoch_saves_the_step(catalogue, quick, tmp_pat
     reference = start(resolved, catalogue, tmp_path / "quiet", tasks=1)
     directory = tmp_path / "stopped"
 
-    with pytest.raises(Interrupted, match="lw2g resume"):
+    with pytest.raises(Interrupted, match=r"lw2g\.resume"):
         start(resolved, catalogue, directory, [Signal(Stepped, signal.SIGINT, epochs=2)], tasks=1)
     checkpoint, _ = CheckpointStore(directory / "checkpoints").newest()
     assert checkpoint is not None
@@ -240,7 +240,7 @@ def test_a_damaged_middle_task_is_refused_or_learned_anew(copied, catalogue, fin
     content = middle.read_bytes()
     middle.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     for task in (None, 2, 3):
-        with pytest.raises(DataError, match=r"task-001\.safetensors.*with task\b.*lw2g resume"):
+        with pytest.raises(DataError, match=r"task-001\.safetensors.*with task\b.*lw2g\.resume"):
             open_model(copied, catalogue, task)
     assert open_model(copied, catalogue, 1).task == 1
     watch = Watch()
@@ -389,7 +389,7 @@ def test_a_signal_outside_training_stops_at_once(number, catalogue, quick, tmp_p
     """Nothing is lost by it: what was saved stands, the lock is given back, handlers are as before."""
     before = signal.getsignal(number)
     directory, trainings = tmp_path / "run", Watch()
-    with pytest.raises(Interrupted, match="lw2g resume"):
+    with pytest.raises(Interrupted, match=r"lw2g\.resume"):
         start(quick(), catalogue, directory, [trainings, Signal(TaskDecided, number)])
     assert trainings.count == 2  # begun and decided, nothing else
     assert signal.getsignal(number) is before

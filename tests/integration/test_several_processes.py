@@ -227,7 +227,7 @@ def test_a_run_goes_on_to_the_same_bits(
     capfd.readouterr()
     with pytest.raises(RankLostError) as lost:
         resume(cut, catalogue, [at_epoch(1, lambda: os.kill(others()[0], signal.SIGKILL))])
-    assert str(lost.value) == f"process 2 of 2 ended (killed by SIGKILL); go on: lw2g resume {cut}"
+    assert str(lost.value) == f"process 2 of 2 ended (killed by SIGKILL); go on: lw2g.resume({str(cut)!r})"
     assert capfd.readouterr().err == ""
     assert others() == []
     assert resume(cut, catalogue)["accuracy_matrix"] == unseal_json(whole / "record.json")["accuracy_matrix"]

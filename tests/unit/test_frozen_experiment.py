@@ -155,10 +155,10 @@ def test_fewer_images_of_the_same_classes_are_paired_by_image(script, monkeypatc
         frozen = {order: run(order, np.array(names[order]) == 0) for order in orders}
         return {
             (fewer.FEW, "stopped-1"): {order: run(order, True) for order in orders},
-            (fewer.FEW, fewer.FROZEN): frozen,
+            (fewer.FEW, fewer.FROZEN_ANSWER): frozen,
         }
 
-    own = fewer.differences(known, rows(names), "stopped-1", fewer.FROZEN)[fewer.FEW]
+    own = fewer.differences(known, rows(names), "stopped-1", fewer.FROZEN_ANSWER)[fewer.FEW]
     assert (own.mean, own.orders, own.images) == (50, 3, 2)
     # so is a stream's own row, against runs and not the head of all classes at once
     gains = script("frozen_gains")

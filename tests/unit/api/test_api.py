@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
 from lw2g.api.experiment import experiment_of
+from lw2g.api.given_objects import Locals
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
@@ -169,7 +170,14 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
     told = [
         ({"trained": True}, r"trained: no such argument; give what it stands for: \*\*{'baseline': "),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
-        ({"optimizer": "sgd"}, r'optimizer: no such argument; write \*\*{"baseline.optimizer": \.\.\.}'),
+        ({"lr": 1, "baseline": "dual-prompt"}, r'lr: no such argument; write \*\*{"baseline.lr": \.\.\.}$'),
+        ({"lr": 0.1}, r'nothing that is chosen here has it; of others: \*\*{"baseline.lr": \.\.\.} or'),
+        ({"lr": 1, "benchmark": [(images, [0])]}, "nothing that is chosen here has it; of others: "),
+        ({"lr": 1, "baseline": Locals}, r'lr: no such argument; write \*\*{"baseline.lr": \.\.\.} or'),
+        (
+            {"phi": 1, "baseline": "dual-prompt", "constraints": "cpk"},
+            r'phi: no such argument; write \*\*{"constraints.cpk.phi": \.\.\.}$',
+        ),
         (
             {"baseline.epochs": 7, "epochs": 1},
             "epochs is given twice: as baseline.epochs and as epochs",

@@ -20,7 +20,8 @@ import lw2g
 from fake_components import CATALOGUE
 from installed import load_instead
 from lw2g.cli.main import main
-from lw2g.errors import ConfigError, DataError, Interrupted
+from lw2g.errors import ConfigError, DataError, Interrupted, counted
+from lw2g.interfaces.component import KINDS
 from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
@@ -430,10 +431,10 @@ def test_plugins_lists_kinds_a_line_each_and_one_kind_whole():
     assert overview[0].split()[1] == str(len(baselines))
     assert len(overview) <= 14
     assert re.search(r", dual-prompt and \d+ more$", overview[0])
-    for kind in ("baseline", "head", "backbone"):
+    for kind in KINDS:
         listed = json.loads(invoke("plugins", kind, "--json").stdout)
-        assert {one["kind"] for one in listed} == {kind}
-        assert invoke("plugins", f"{kind}s").stdout == invoke("plugins", kind).stdout
+        assert {one["kind"] for one in listed} == {kind}, kind
+        assert invoke("plugins", counted(2, kind).removeprefix("2 ")).stdout == invoke("plugins", kind).stdout
         lines = invoke("plugins", kind).stdout.splitlines()
         assert max(map(len, [*overview, *lines])) <= 100
         whole = " ".join(" ".join(lines).split())

@@ -63,7 +63,7 @@ def test_out_is_the_directory_itself(tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("config.toml", "holds a run already; resume it with `lw2g resume"),
+        ("config.toml", r"holds a run already; resume it with `lw2g\.resume\("),
         ("sweep.json", "holds the runs of a sweep already; go on with `lw2g sweep retry"),
         ("thesis.tex", "is not empty and holds no run"),
     ],

@@ -110,6 +110,6 @@ def test_no_whole_checkpoint_is_a_state_of_its_own(run: Path, catalogue: Any) ->
     newest = open_newest(run)
     assert newest.checkpoint is None
     assert newest.later_benchmarks(catalogue) == ()
-    with pytest.raises(DataError, match=r"no checkpoint of .* is whole; begin with: lw2g resume"):
+    with pytest.raises(DataError, match=r"no checkpoint of .* is whole; begin with: lw2g\.resume"):
         newest.require_checkpoint()
     assert newest.resolved(catalogue).config == resolved_of(run, catalogue).config

@@ -52,6 +52,40 @@ def _words(message: ast.expr) -> str:
     return "".join(one.value if isinstance(one, ast.Constant) else "?" for one in parts)
 
 
+@pytest.mark.parametrize(
+    ("command", "call"),
+    [
+        ("go on: lw2g resume runs/a", "go on: lw2g.resume('runs/a')"),
+        ("or resume with `lw2g resume 'my runs'`, or", "or resume with `lw2g.resume('my runs')`, or"),
+        ("go on: lw2g resume RUN --devices 1; x", "go on: lw2g.resume(RUN, devices=1); x"),
+        ("a: lw2g resume a --set b.root=PLACE", "a: lw2g.resume('a', settings={'b.root': PLACE})"),
+        ("go on: lw2g continue a --tasks 3", "go on: lw2g.continue_run('a', tasks=3)"),
+        ("anew: lw2g run a/config.toml --out NEW", "anew: lw2g.run('a/config.toml', out=NEW)"),
+        ("one: lw2g export RUN OUT --learnable", "one: lw2g.export(RUN, OUT, learnable=True)"),
+        ("see all: lw2g report a, b", "see all: lw2g.report('a'), b"),
+        *[
+            (same, same)
+            for same in (
+                "`lw2g plugins policy` lists all",  # no function does it
+                "again: lw2g run with --out a",  # words of a sentence
+                "anew: lw2g run a.toml --set b.lr=...",
+                "make one: lw2g start (a model), lw2g run (a run)",
+                "lw2g start keeps what lda has",
+                "teach it another: lw2g learn",
+                "close it: lw2g resume 'a",
+                "`hf download x`",
+            )
+        ],
+    ],
+)
+def test_a_program_is_told_of_the_call_that_a_command_is(command: str, call: str) -> None:
+    """Where a function of lw2g does the same; anything else stays a command."""
+    error = Lw2gError("it stopped", command)
+    assert str(error) == f"it stopped; {call}"
+    with typed_options():
+        assert str(error) == f"it stopped; {command}"
+
+
 def test_a_program_is_told_of_arguments_and_a_command_line_of_options() -> None:
     """Whole commands stay as they are, and so does what only looks like an option."""
     error = DataError(

@@ -350,7 +350,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
         ),
         (torch.zeros(3, 16, 16, dtype=torch.int64), "got torch.int64"),
         (torch.full((3, 16, 16), torch.nan), "no finite numbers"),
-        ("nowhere.png", "'nowhere.png': it cannot be read"),
+        ("nowhere.png", "'nowhere.png': there is no such image or folder; check the path"),
         (b"a text", "^it is no image of the formats BMP"),
         (StringIO("a text"), r"an open file gives a str and no bytes; open it as open\(path, 'rb'\)"),
     ],

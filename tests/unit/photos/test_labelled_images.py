@@ -137,7 +137,7 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
             {"image": IMAGES, "label": [0, 1, 2]},
             "expected a folder or labelled images but got dict; give",
         ),
-        (([Path("nowhere.png")], ["a"]), "'nowhere.png': it cannot be read (No such file or directory)"),
+        (([Path("nowhere.png")], ["a"]), "'nowhere.png': there is no such image"),
     ],
 )
 def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, tmp_path: Path) -> None:

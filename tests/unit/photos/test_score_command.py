@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import lw2g
+from lw2g.api.models import predict
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g_photos.class_folders import ClassImages
@@ -112,12 +113,18 @@ def test_a_check_of_few_images_says_which_others_were_asked(
 def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -> None:
     """As the commands tell it, in the spelling of the functions."""
     first, photos = str(model[0]), str(model[0].parent / "photos")
+    opened, behind = lw2g.load(first), f"{photos!r} is no model and no run; the model comes first: "
     for call, told in (
         (lambda: lw2g.start(first, photos), f"{first!r} is a model; lw2g.learn({first!r}, {photos!r})"),
         (lambda: lw2g.test(photos, first), f"the model comes first: lw2g.test({first!r}, {photos!r})"),
         (lambda: lw2g.learn(photos, first), f"the model comes first: lw2g.learn({first!r}, {photos!r})"),
+        (lambda: lw2g.test(photos, opened), f"{behind}model.test({photos!r})"),
+        (lambda: lw2g.learn(photos, opened), f"{behind}model.learn({photos!r})"),
+        (lambda: predict(photos, first), f"{behind}lw2g.load({first!r}).predict({photos!r})"),
+        (lambda: predict(first, []), "no image was given; give at least one"),
+        (lambda: predict(first, f"{photos}-2"), f"-2' (did you mean {photos!r}?); check the paths"),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(lw2g.Lw2gError) as caught:
             call()
         assert str(caught.value).endswith(told)
 
@@ -198,7 +205,7 @@ def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp
     assert gone.exit_code == 1  # one that is missing has no answer, and the others do
     rows = [line.split()[1:] for line in gone.stdout.splitlines() if ".png" in line]
     assert [row[0] for row in rows] == ["red", "cannot"]
-    assert f"error: '{folder}/gone.png': it cannot be read (No such file" in gone.stderr
+    assert f"error: '{folder}/gone.png': there is no such image" in gone.stderr
 
 
 def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, str], tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 from lw2g.api.given_objects import Locals
+from lw2g.disk.contents import record_hash
 from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.results.cells import few_remarks_on, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
-from lw2g.results.found_runs import find_runs, read_run
+from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import MeanStd, paired_difference, summary
@@ -410,6 +411,41 @@ def test_a_run_that_was_repeated_with_other_code_is_a_row_beside_the_old_one(
     assert any(note.startswith("rows have different code") for note in table.unlike) == (len(names) > 1)
 
 
+def test_records_edited_after_their_run_are_told_first(write_run, installed):
+    """The seal may have been renewed; the hash of the contents then tells, and `lw2g verify` what differs."""
+    whole = write_run(80.0)
+    told = {**whole.record, "record_hash": record_hash(whole.record)}
+    held = attrs.evolve(whole, record=told)
+    edited = attrs.evolve(whole, record={**told, "metrics": {"faa": 99.0, "pra": None}})
+    other = attrs.evolve(edited, record={**edited.record, "seed": 1})
+    where = edited.path
+    verify = f"lw2g verify {where} tells what"
+    stored = Given(who="x", tuned_on="nothing", protocol="p@1", badges=())
+    for runs, place in (
+        ([whole], ""),
+        ([held], ""),
+        ([attrs.evolve(edited, given=stored)], ""),  # a store verified it, then gave it one's own names
+        ([edited], f"the record of {where} was changed after the run: {verify}"),
+        ([edited, other], f"the records of 2 runs were changed after the runs: {verify}"),
+    ):
+        (table,) = tables_of(runs, installed)
+        assert list(table.unlike) == ([place] if place else [])
+
+
+def test_a_row_that_never_grows_has_no_options_of_growth(write_run, installed):
+    """Unless it protects by a constraint what it has learned: the space of that is growth's."""
+    chosen = {"baseline": {"name": "simple-cil"}, "retrieval": None, "policy": {"name": "min"}}
+    runs = [
+        write_run(80.0, **{"growth.energy": 0.9}),
+        write_run(81.0, **LW2G),
+        write_run(70.0, **{"growth.energy": 0.5}, **chosen),
+        write_run(71.0, **{**chosen, "baseline": {"name": "ssiat"}, "constraints": {"cpk": {"phi": 0.5}}}),
+    ]
+    (table,) = tables_of(runs, installed)
+    column = table.options.keys.index("growth.energy")
+    assert [values[column] for values in table.options.values] == ["0.9", "0.95", "", "0.95"]
+
+
 def test_draws_that_drew_nothing_are_named(write_run, installed):
     """Runs of one seed that differ in the seed of an order which is natural are one run, again and again."""
     runs = [write_run(80.0, **{"benchmark.order_seed": seed}) for seed in (1, 2, 3)]
@@ -440,6 +476,26 @@ def test_own_data_are_named_and_never_mixed(write_run, installed):
         ("folder birds, 2 classes, 1 a task, data 33333333", 1, 1),
         ("Bees, 2 classes, 1 a task", 2, 0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("hashes", "share", "tables"),
+    [
+        (["0b", "0a"], None, 1),
+        (["0a", "0c"], None, 2),
+        (["0a", "0c"], 0.2, 1),  # the seed of the order draws them
+        (None, None, 1),  # of an older lw2g
+    ],
+)
+def test_orders_of_changed_photographs_are_two_tables(write_run, installed, hashes, share, tables):
+    """A fingerprint covers the order, and compares none with another: the tested images tell."""
+    runs = []
+    for order, of in ((0, ["0a", "0b"]), (1, hashes)):
+        own = {"name": "folder", "root": "/a", "title": None, "increment": 1, "order_seed": order}
+        seen = {"record.class_order": [order, 1 - order], "record.fingerprints.benchmark": str(order) * 64}
+        benchmark = {**own, "test_share": share}
+        runs.append(write_run(1.0, benchmark=benchmark, **seen, **{"record.image_hashes": of}))
+    assert len(tables_of(runs, installed)) == tables
 
 
 def test_controls_are_known_by_their_records(write_run, installed):

@@ -190,6 +190,13 @@ def test_rows_may_lie_backwards_and_be_read_only(digits):
             DataError,
             "classes: 'owl' is the class of a row, and is not among them",
         ),
+        (
+            lambda fitted: fitted.fit(["a.jpg"], ["cat"]),
+            DataError,
+            r"X: 'a\.jpg' is no row of numbers; lw2g\.sk",
+        ),
+        (lambda fitted: fitted.predict("photos"), DataError, "X: 'photos' is no row of numbers"),
+        (lambda fitted: fitted.score(["cat"], [[0.0]]), DataError, "X: 'cat' is no row of numbers"),
         (lambda fitted: fitted.fit([[1.0]], [0.5]), ValueError, "Unknown label type: continuous"),
         (lambda _: ContinualClassifier("lad").fit([[1.0]], [0]), Lw2gError, "did you mean 'lda'"),
         (lambda _: ContinualClassifier("klda").fit([[1.0]], [0]), ConfigError, "'klda' with these options"),

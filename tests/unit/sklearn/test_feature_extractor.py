@@ -97,7 +97,9 @@ def test_a_pipeline_learns_from_images(drawings):
     ("images", "said"),
     [
         ([], "no image was given"),
-        ("photo.jpg", r"'photo\.jpg' is one image.*give \[IMAGE\]"),
+        (__file__, r"test_feature_extractor.py' is one image.*give \[IMAGE\]"),
+        (".", r"'\.' is a folder; name the images in it one by one"),
+        ("photo.jpg", r"no image file at 'photo\.jpg'; give a list of images"),
         (["no.png", "none.png"], "2 images cannot be used"),
         (np.zeros((4, 64)), r"an array of shape \[4, 64\] is no batch of images"),
         (np.full((1, 8, 8), 3.0), "no known range; give uint8, or floats from 0 to 1"),

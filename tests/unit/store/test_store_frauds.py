@@ -100,7 +100,7 @@ FRAUDS = {
     "other backbone": (_set("backbone", "sha256", to="0" * 64, anew=True), "protocol: another backbone"),
     "other data": (_set("fingerprints", "benchmark", to="0", anew=True), "protocol: another data"),
     "best of seeds": (_set("seed", to=77), "protocol: seed 77 is none of the protocol's: 3, 4"),
-    "older record": (_set("protocol_hash", to=None), "run it anew: lw2g run RUN/config.toml"),
+    "older record": (_set("protocol_hash", to=None), "run it anew: lw2g.run('RUN/config.toml'"),
     "unfinished": (_set("tasks", to=6), "stream: the run has finished 5 of 6 tasks"),
     "another seed": (
         _set("seed", to=4),

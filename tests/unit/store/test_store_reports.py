@@ -22,7 +22,7 @@ from lw2g.results.table import tables_of
 from lw2g_store.badges import Badge, add_badge
 from lw2g_store.layout import add_protocol, init
 from lw2g_store.packs import opened
-from lw2g_store.stored import _nearest, with_answers
+from lw2g_store.stored import _nearest, _without_order, with_answers
 from lw2g_store.submit import public
 from store_packs import Forged, failed, forge, invoke, only
 
@@ -217,6 +217,34 @@ def test_stored_runs_in_two_class_orders_are_one_row(
     for row, line in zip(rows, found, strict=True):
         assert row in line
     assert f"- {'; '.join(rows.values())}\n" in printed.output
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "hashes", "alike"),
+    [
+        ({"name": "folder"}, ["0a", "0b"], True),
+        ({"name": "folder"}, ["0b", "0c"], False),
+        ({"name": "folder"}, None, False),
+        ({"name": "folder", "test_share": 0.2}, ["0b", "0c"], True),  # the seed of the order draws them
+        ({"name": "glyphs"}, ["0b", "0c"], True),  # the name says which data
+    ],
+)
+def test_orders_of_changed_photographs_are_no_row(
+    honest: tuple[Path, Path, Path],
+    known: Catalogue,
+    benchmark: dict[str, Any],
+    hashes: list[str] | None,
+    alike: bool,
+) -> None:
+    """A folder is the same data in another order if the same images are tested."""
+    run = read_run(honest[0])
+    assert run is not None
+    config = {**run.config, "benchmark": benchmark}
+    one, other = (
+        attrs.evolve(run, config=config, record={**run.record, "config": config, "image_hashes": of})
+        for of in (["0b", "0a"], hashes)
+    )
+    assert (_without_order(one, known) == _without_order(other, known)) is alike
 
 
 def test_a_report_shows_a_method_whose_plugin_is_not_installed(

@@ -32,7 +32,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "store.md"
     [
         ({"tasks": 9}, "the run has finished 5 of 9 tasks; lw2g resume"),
         ({"origin": {"run": "x", "task": 0, "changed": []}}, "is a fork"),
-        ({"protocol_hash": None}, "run it anew: lw2g run RUN/config.toml"),
+        ({"protocol_hash": None}, "run it anew: lw2g.run('RUN/config.toml'"),
         ({"oracle": True}, "retrieval 'oracle' is told the task"),
         ({"local": True}, "belongs to no installed distribution"),
     ],
