@@ -123,7 +123,7 @@ def test_the_commands_of_the_page_make_a_store(
 ) -> None:
     """One after the other in an empty folder, with nothing between them, as a reader types them.
 
-    Left out are the wheel, which takes a build, the line for folders, and the last, which stands for any pack.
+    Left out are the wheel, which takes a build, the line for folders, and the last, which is any pack.
     """
     monkeypatch.chdir(tmp_path)
     for who in ("AUTHOR", "COMMITTER"):
