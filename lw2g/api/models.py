@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
+from lw2g.config.directory import holds_model
 from lw2g.errors import ConfigError, DataError, no_image
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
@@ -189,8 +190,6 @@ def _require_model_first(model: str | Path, images: Sequence[str | Path]) -> Non
     Raises:
         ConfigError: The first path is no model, and that of an image is.
     """
-    from lw2g.api.recorded import holds_model  # which imports this module
-
     behind = [str(path) for path in images if holds_model(Path(path))]
     if behind and not is_hub_address(model) and not holds_model(Path(model)):
         raise ConfigError(

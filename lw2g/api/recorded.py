@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.models import folder_of
-from lw2g.config.directory import CONFIG, MANIFEST, RECORD, missing_run
+from lw2g.config.directory import CONFIG, MANIFEST, RECORD, holds_model, missing_run
 from lw2g.config.layers import word_of
 from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.errors import DataError, as_word
@@ -236,8 +236,3 @@ def runs(directory: str | Path = "runs") -> Runs:
     from lw2g.results.found_runs import find_runs
 
     return Runs(list(find_runs([Path(directory)], damaged=True)))
-
-
-def holds_model(directory: Path) -> bool:
-    """Whether a folder plainly is a run or an exported model."""
-    return any((directory / name).is_file() for name in (CONFIG, MANIFEST))

@@ -34,6 +34,7 @@ __all__ = [
     "UNFINISHED",
     "WEIGHTS",
     "folders_of",
+    "holds_model",
     "missing_run",
     "new_directory",
     "require_outside",
@@ -244,3 +245,8 @@ def require_run(directory: Path) -> None:
     """
     if not (directory / CONFIG).exists():
         raise missing_run(directory)
+
+
+def holds_model(directory: Path) -> bool:
+    """Whether a folder plainly is a run or an exported model."""
+    return any((directory / name).is_file() for name in (CONFIG, MANIFEST))

@@ -163,7 +163,10 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
         ),
         (["runs"], "no folder 'runs' (did you mean 'run'?); give a run's directory, or one with"),
         (["export", "a.txt", "x"], "'a.txt' is a file and no folder; give a folder as RUN"),
-        (["learn", "run", "x"], "'run' holds a run and no exported model; lw2g export run MODEL --learnable"),
+        (
+            ["learn", "run", "x"],
+            "'run' holds a run and no exported model; make one: lw2g export run MODEL --learnable",
+        ),
         (["sweep", "run"], "'run' is a folder and no grid; give the path of a TOML file"),
         (
             ["report", "a.txt"],

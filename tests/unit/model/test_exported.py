@@ -413,7 +413,7 @@ def test_nothing_is_overwritten_and_nothing_left_half(finished, out, catalogue, 
 def test_an_export_holds_one_task(finished, out, catalogue):
     """Another task than the exported one is refused, and one that the run has not finished."""
     assert open_model(out, catalogue, 3, device="cpu").task == 3
-    with pytest.raises(DataError, match=r"holds the model after task 3 alone; .*--task 1"):
+    with pytest.raises(DataError, match=r"holds the model after task 3 alone; .*task=1"):
         open_model(out, catalogue, 1)
     with pytest.raises(ConfigError, match="expected a number from 1 but got 0; the first task is 1"):
         open_model(out, catalogue, 0)

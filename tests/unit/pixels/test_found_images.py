@@ -60,7 +60,7 @@ def test_links_are_followed_and_none_is_lost(tmp_path):
     assert find_images(folder).paths == (folder / "linked/0.png", folder / "one.png")
     (folder / "below/gone.png").symlink_to(tmp_path / "gone.png")
     assert find_images(folder).paths[0] == folder / "below/gone.png"
-    with pytest.raises(DataError, match=r"gone\.png': it cannot be read"):
+    with pytest.raises(DataError, match=r"gone\.png': there is no such image"):
         examine_image(folder / "below/gone.png")
 
 

@@ -90,8 +90,11 @@ def test_a_missing_file_and_a_directory(tmp_path):
     (tmp_path / "empty.png").touch()
     with pytest.raises(DataError, match=r"empty.png': it is empty; replace it"):
         read_image(tmp_path / "empty.png")
-    for path in (tmp_path / "none.png", tmp_path):
-        with pytest.raises(DataError, match=f"'{path}': it cannot be read"):
+    for path, told in (
+        (tmp_path / "none.png", "there is no such image or folder"),
+        (tmp_path, "it cannot be read"),
+    ):
+        with pytest.raises(DataError, match=f"'{path}': {told}"):
             read_image(path)
 
 
