@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import attrs
 from sentences import sentence, unsure
 from stream_plot import picture
 from stream_tables import (
     ANSWER,
     FLOOR,
     LABELS,
-    OF_A_STREAM,
     Line,
     StreamRun,
     lines_of,
     markdown,
     matrix,
-    protocol_of,
     runs_of,
     shared,
     side_of_zero,
 )
 
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.results.cells import mean_cells
-from lw2g.results.columns import COLUMNS
-from lw2g.results.render import literal_markdown
 from lw2g.results.summaries import Difference
-from lw2g.results.table import Row, Table, tables_of
 from lw2g_store.stored import Stored, stored_runs
 
 STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
@@ -60,8 +54,8 @@ OF_STREAMS = """\
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, its head and its carry were chosen on all of CIFAR-100, so on
-images of `cifar-second`, `cifar-whole` and a part of `turns`. Rows of fewer orders than the floor stand
-behind the others of their stream."""
+images of `cifar-second`, `cifar-whole` and a part of `turns`. Rows of fewer orders than most of their
+stream stand behind the others."""
 SMALL = """\
 These streams are not quite free of choices, either ([how far](#what-choices-have-seen)). Three orders say
 little of further ones: by a t interval over orders alone these would not exclude zero: {unsure}."""
@@ -79,14 +73,15 @@ LEGEND = """
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on training images, in forwards of the bare backbone for each.
-- Numbers kept: parameters, and statistics carried from task to task, beside the backbone.
+- Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
+  `head=auto` the features of up to 4,096 training images.
 - (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
   (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
-  `affine` ([carries](carries.md)). *Adapters*: of the first task; without `penalty=running` the last task's
-  images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Three asked*: the answers of
-  the three likeliest sets together. *As published*: head and retrieval; backbone, epochs and rates are
-  ours. `ridge`: the same units, penalty by held-out images of all tasks.
+  `affine` ([carries](carries.md)). *Adapters*: of the first task; but for `penalty=running` and *12 layers*,
+  which has it, the last task's images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Three
+  asked*: the answers of the three likeliest sets together. *As published*: head and retrieval; backbone,
+  epochs and rates are ours. `ridge`: the same units, penalty by held-out images of all tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.
@@ -99,38 +94,21 @@ Rests on: packs in `experiments/store`, at 224 px `runs/folder/like-for-like/STR
 say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs`
 prints their share of right images beside FAA.
 """
-OF_A_STUDY = ("/readings@", "/growth-score.")
-OF_FEATURES = "features/"
 ROLES = ("report", "development")
 IN_FULL = (224, "report")
 PICTURE = "docs/leaderboard.svg"
-OF_GLYPHS = """\
-Mean and sample standard deviation (sd) over n seeds. FFM: [forgetting](records.md#what-stands-in-the-record).
-"""
-GLYPHS = "Drawn glyphs: the embedded default, for tests and a first run"
-SHOWN = [COLUMNS[name] for name in ("faa", "ffm")]
 
 
 def page(store: Path, stored: Stored) -> str:
-    """Return the page: the streams, then a table per other protocol, the rows by FAA.
+    """Return the page.
 
     Args:
         store: The store.
         stored: What was read of it.
     """
-    catalogue = load_catalogue()
     for line in stored.left_out:
         print(line, file=sys.stderr)
-    # orders of a stream have classes of their own: as tables of a report they would stand apart
-    others = [run for _, run in stored.runs if not OF_A_STREAM.fullmatch(protocol_of(run))]
-    # these vary one rule, and stand side by side on pages of their own (readings, growth_score)
-    others = [run for run in others if not any(study in protocol_of(run) for study in OF_A_STUDY)]
-    # heads on stored features of whole data sets have a page of their own, too (docs/heads.md)
-    others = [run for run in others if not protocol_of(run).startswith(OF_FEATURES)]
-    tables = [line for table in tables_of(others, catalogue) for line in block(table)]
-    folded = ["<details>", f"<summary>{GLYPHS}</summary>", "", OF_GLYPHS]
-    folded += [*marked("glyphs", tables), "</details>", ""]
-    return "\n".join([HEAD, *of_streams(store, stored), *(folded if tables else []), GROUND])
+    return "\n".join([HEAD, *of_streams(store, stored), GROUND])
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
@@ -207,17 +185,23 @@ def every_line(runs: Sequence[StreamRun]) -> list[Line]:
 def by_accuracy(lines: Sequence[Line]) -> list[Line]:
     """Return the lines of each stream by how far they are above the floor on the same orders, the best first.
 
-    Differences over other orders would rank the orders: lines of fewer than the floor has stand behind the
+    Differences over other orders would rank the orders: lines of fewer than most have stand behind the
     others. What has no order of the floor stands last. Streams keep theirs.
     """
     streams = list(dict.fromkeys(line.stream for line in lines))
+    usual = {}
+    for stream in streams:
+        orders = [len(line.runs) for line in lines if line.stream == stream]
+        usual[stream] = max(statistics.multimode(orders))
 
     def place(line: Line) -> tuple[int, bool, float]:
         apart = line.less_the_floor
         above = -math.inf if apart is None else apart.mean
         if line.method == FLOOR:
             above = 0.0
-        return streams.index(line.stream), len(line.runs) < len(line.floor), -above
+        # of a head that sees no order one may stand for all
+        is_behind = line.method != FLOOR and len(line.runs) < usual[line.stream]
+        return streams.index(line.stream), is_behind, -above
 
     return sorted(lines, key=place)
 
@@ -226,41 +210,6 @@ def picture_of(runs: Sequence[StreamRun]) -> str:
     """Return the picture of the first table as SVG."""
     size, role = IN_FULL
     return picture(lines_of(runs, role, size))
-
-
-def block(table: Table) -> Iterator[str]:
-    """Yield the lines of a table."""
-    rows = sorted(table.rows, key=lambda row: -(row.summary(SHOWN[0]).mean or 0.0))
-    head, *lines = mean_cells(attrs.evolve(table, rows=tuple(rows)), SHOWN)
-    yield from (f"**{table.title}**", "", f"{', '.join(table.conditions)}", "")
-    notes = list(dict.fromkeys(told(row)[1] for row in rows))
-    cells: list[list[object]] = [[*head, "badges", "tuned"], ["---"] * (len(head) + 2)]
-    for row, line in zip(rows, lines, strict=True):
-        badges, tuned = told(row)
-        spread = [str(cell).replace(" ± ", ", sd ") for cell in line[1:]]
-        cells.append([method(row), *spread, badges, f"({notes.index(tuned) + 1})"])
-    for line in cells:
-        yield f"| {' | '.join(map(str, line))} |"
-    yield from ("", "Tuned on: " + "; ".join(f"({number}) {note}" for number, note in enumerate(notes, 1)))
-    if any(row.paper for row in rows):
-        yield from ("", "Paper: the published value, and ours minus it.")
-    yield ""
-
-
-def method(row: Row) -> str:
-    """Return the label of a row without what the next columns tell."""
-    label = row.label.partition(", stored")[0]
-    return literal_markdown(label) + (" (control)" if row.control else "")
-
-
-def told(row: Row) -> tuple[str, str]:
-    """Return the badges of a row with where its plugin lies, and what was tuned."""
-    given = row.runs[0].given
-    assert given is not None, "a run of a store"
-    badges = ", ".join(given.badges)
-    if given.plugin:
-        badges += f"; plugin {literal_markdown(given.plugin)}"
-    return badges, literal_markdown(given.tuned_on)
 
 
 if __name__ == "__main__":

@@ -50,8 +50,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four "
         "streams known; on `chosen`, the best of two heads and their product by left-out images; in brackets "
-        "on the frozen answer, where tested and otherwise. *By the mean alone*: the interval has the margin "
-        "in it:"
+        "the verdict on the frozen answer, where tested and different. *By the mean alone*: the interval "
+        "has the margin in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -203,6 +203,11 @@ def told(stored: Any) -> dict[str, str]:
         for role in ROLES
         for side, names in zip(("above", "below"), sides(known, runs, TRAINED, role), strict=True)
     }
+    for role in ROLES:
+        above, below = sides(known, runs, TRAINED, role)
+        fields[f"{{trained/{role}/number-above}}"] = str(len(above))
+        fields[f"{{trained/{role}/number-below}}"] = str(len(below)) if below else "none"
+        fields[f"{{streams/{role}/number}}"] = str(len([name for name in names_of(role) if name in known]))
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
@@ -211,7 +216,6 @@ def told(stored: Any) -> dict[str, str]:
     below_floors = [name for name, own in floors.items() if round(own.high, 1) < 0]
     fields["{frozen/report/above-floors}"] = _listed(above_floors)
     fields["{frozen/report/below-floors}"] = f", below on {_listed(below_floors)}" if below_floors else ""
-    fields["{streams/report/number}"] = str(len(floors))
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]

@@ -152,15 +152,36 @@ def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:
 
 def family(plan: Mapping[str, Any], gains: Any) -> dict[str, str]:
     """Return the verdict on each stream of the one family that is corrected, by Holm."""
-    method, level = plan["gains"]["method"], plan["gains"]["level"]
+    tested = {own.stream: own.apart for own in _tested(plan, gains)}
+    return _judged(plan, tested)
+
+
+def foreseen(plan: Mapping[str, Any], ends: Ends, gains: Any) -> dict[str, str]:
+    """Return the verdicts by the test that was foreseen: paired t-tests over orders, corrected by Holm."""
+    tested = {}
+    for own in _tested(plan, gains):
+        trained, frozen = ends[own.stream, own.method], ends[own.stream, own.head]
+        apart = [trained[order].accuracy - frozen[order].accuracy for order in trained.keys() & frozen.keys()]
+        p = float(stats.ttest_1samp(apart, 0.0).pvalue)
+        tested[own.stream] = Difference(mean=statistics.fmean(apart), n=len(apart), p=p)
+    return _judged(plan, tested)
+
+
+def _tested(plan: Mapping[str, Any], gains: Any) -> list[Gain]:
+    """Return the gains of the method whose gains are tested, on more than one order."""
+    method = plan["gains"]["method"]
+    return [own for stream in plan["streams"] if (own := gains.get((stream, method))) and own.apart.n > 1]
+
+
+def _judged(plan: Mapping[str, Any], tested: Mapping[str, Difference]) -> dict[str, str]:
+    """Return the verdict on each stream, by differences with p values."""
+    level = plan["gains"]["level"]
     found = dict.fromkeys(plan["streams"], "open")
-    tested = [own for stream in found if (own := gains.get((stream, method))) and own.apart.n > 1]
-    corrected = holm([own.apart for own in tested])
-    for own, apart in zip(tested, corrected, strict=True):
+    for stream, apart in zip(tested, holm([*tested.values()]), strict=True):
         verdict = "undecided"
         if apart.p < level:
             verdict = "gains" if apart.mean > 0 else "loses"
-        found[own.stream] = f"{verdict} (p {apart.p:.3f})"
+        found[stream] = f"{verdict} (p {apart.p:.3f})"
     return found
 
 
@@ -217,6 +238,13 @@ def lines(plan: Mapping[str, Any], ends: Ends) -> Iterator[str]:
         if method == plan["gains"]["method"]:
             yield f"| (gains) | {' | '.join(judged[stream] for stream in streams)} | | |"
     yield ""
+    by_orders = foreseen(plan, ends, gains)
+    other = [
+        f"{stream} {by_orders[stream]}"
+        for stream in streams
+        if by_orders[stream].split()[0] != judged[stream].split()[0]
+    ]
+    yield f"- (gains) by the foreseen t-tests over orders: {'; '.join(other) or 'the same verdicts'}"
     yield from (f"- {line}" for line in margins(plan, ends, gains))
 
 

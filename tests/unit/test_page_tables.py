@@ -16,7 +16,6 @@ import pytest
 
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
-from lw2g.results.found_runs import Given
 from lw2g.results.summaries import Difference
 from lw2g_store.stored import Stored, stored_runs
 from script_modules import importing
@@ -375,18 +374,6 @@ def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(sc
     (shown,) = list(tables.markdown([line("tiny")]))[2:]
     assert "| 3 | 83.3 | 50.0 | +25.0 [" in shown
     assert "] (1 order) |" in shown
-
-
-def test_the_leaderboard_says_where_a_plugin_lies(script) -> None:
-    """Beside the badges, with nothing that Markdown would make a link of; rows of lw2g's own have none."""
-    told = script("write_leaderboard").told
-    plain = Given(who="me", tuned_on="nothing", protocol="glyphs@1", badges=("recomputed",))
-    rows = [
-        SimpleNamespace(runs=[SimpleNamespace(given=given)])
-        for given in (plain, attrs.evolve(plain, plugin="https://example.org/x@0a"))
-    ]
-    assert told(rows[0]) == ("recomputed", "nothing")
-    assert told(rows[1]) == ("recomputed; plugin https\\://example.org/x@0a", "nothing")
 
 
 def test_a_sentence_is_filled_from_packs(script, stored):
