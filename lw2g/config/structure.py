@@ -383,7 +383,9 @@ def _path(value: Any, kind: Any) -> Path:
 
 def is_writable(text: str) -> bool:
     """Return whether file names, TOML and records can hold a text: without NUL and broken UTF-8."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+    if "\0" in text:
+        return False
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _writable(text: str) -> str:
