@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import typing
 from typing import Any
 
 import attrs
@@ -11,7 +10,7 @@ import attrs
 from lw2g.config.settings import OWN_SECTIONS, BackboneSource, ExperimentConfig
 from lw2g.config.structure import NONE, choices_of, describe_type, unstructure
 from lw2g.ground.docstrings import docstring
-from lw2g.interfaces.options import UNPUBLISHED
+from lw2g.interfaces.options import UNPUBLISHED, types_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import place_of
 
@@ -83,7 +82,7 @@ def plain(value: Any) -> str:
 def describe_options(config: type[Any]) -> tuple[OptionDescription, ...]:
     """Describe the options of a config class, in the order of its fields."""
     defaults = unstructure(config())
-    hints = typing.get_type_hints(config)
+    hints = types_of(config)
     described = []
     for field in attrs.fields(config):
         if not field.init:  # computed from others: no option

@@ -13,7 +13,7 @@ from lw2g.config.settings import Chosen
 from lw2g.config.structure import NONE, structure, unstructure
 from lw2g.config.toml import read_toml
 from lw2g.errors import ConfigError
-from lw2g.interfaces.options import options_of_role
+from lw2g.interfaces.options import options_of_role, types_of
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
@@ -84,7 +84,7 @@ def place_options(config_class: type[Any]) -> list[str]:
 
     They are of role ``"machine"`` and of a type that takes a path, or several.
     """
-    hints = typing.get_type_hints(config_class)
+    hints = types_of(config_class)
     return [name for name in options_of_role(config_class, "machine") if _takes_path(hints[name])]
 
 

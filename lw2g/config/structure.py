@@ -18,6 +18,7 @@ import cattrs
 
 from lw2g.errors import error_text, nearest, shown
 from lw2g.ground.spelling import device_name, expanded
+from lw2g.interfaces.options import types_of
 
 __all__ = [
     "NONE",
@@ -54,7 +55,7 @@ def structure(
         option is valid but they do not fit together.
     """
     fields = {field.alias or field.name: field for field in attrs.fields(cls) if field.init}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
+    hints = types_of(cls)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     # defaults are converted like given values, so that a written file reads back equal
@@ -151,7 +152,7 @@ def _located(value: Any, kind: Any, place: str) -> str:
 
 def _located_in_record(value: Mapping[str, Any], kind: Any, place: str) -> str:
     """Return the first value of a record that does not fit, or that is missing."""
-    for name, hint in _hints(kind).items():
+    for name, hint in types_of(kind).items():
         problem = ""
         if name in value:
             problem = _located(value[name], hint, _below(place, name))
@@ -170,11 +171,6 @@ def _first_problem(problems: Iterable[str]) -> str:
 def _below(place: str, name: str) -> str:
     """Return the place of a value in a table; a stranger's name may be of any length."""
     return f"{place}.{name:.40}".removeprefix(".")
-
-
-@cache
-def _hints(kind: type[Any]) -> Mapping[str, Any]:
-    return typing.get_type_hints(kind)
 
 
 @cache
@@ -387,7 +383,9 @@ def _path(value: Any, kind: Any) -> Path:
 
 def is_writable(text: str) -> bool:
     """Return whether file names, TOML and records can hold a text: without NUL and broken UTF-8."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+    if "\0" in text:
+        return False
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _writable(text: str) -> str:

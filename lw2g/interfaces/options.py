@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from functools import cache
+from typing import Any, Literal, get_args, get_type_hints
 
 import attrs
 
@@ -17,6 +18,7 @@ __all__ = [
     "options_of_role",
     "published_differences",
     "role_of",
+    "types_of",
 ]
 
 Role = Literal["learned", "batch", "protocol", "draw", "machine", "shown", "title", "fingerprint"]
@@ -119,3 +121,13 @@ def published_differences(config: Any, path: str) -> list[dict[str, Any]]:
         if isinstance(value, (str, bool, int)) and value in literal:
             differences.append({"option": name, "value": value, "published": None, "note": literal[value]})
     return differences
+
+
+def types_of(config: Any) -> Mapping[str, Any]:
+    """Return the type of each option of a config class, or of each field of another one."""
+    return _types_of(config)
+
+
+@cache  # resolving annotations takes most of the time in which plugins are loaded
+def _types_of(config: Any) -> Mapping[str, Any]:
+    return get_type_hints(config)

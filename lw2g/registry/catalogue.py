@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, overload
 
@@ -29,6 +28,7 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.interfaces.metric import CORE_METRICS, Metric
+from lw2g.interfaces.options import types_of
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.manager import (
     DISABLE_VARIABLE,
@@ -474,7 +474,7 @@ def _fault(component: Component) -> str | None:
     if not _is_frozen(default):
         return f"{label} is not frozen (use @attrs.frozen(kw_only=True))"
     try:
-        typing.get_type_hints(config)
+        types_of(config)
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
     # in a configuration the name of a component is in one table with its options

@@ -14,13 +14,14 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
-from importlib.metadata import Distribution, EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint
 from typing import Any, TypeVar
 
 import attrs
 import pluggy
 
 from lw2g.errors import PluginError, error_text, nearest, with_remedy
+from lw2g.registry.installed import entry_points
 from lw2g.registry.kinds import HOOKS_BY_GROUP, SPECIFICATIONS
 from lw2g.registry.markers import COMMANDS, PROJECT
 

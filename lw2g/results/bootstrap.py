@@ -87,8 +87,12 @@ def over_gaps(gaps: Floats, shares: Floats) -> tuple[float, float, float]:
     """
     # images that add and count alike in every order are drawn alike: a few kinds stand for thousands
     columns = np.concatenate([gaps, shares]).round(_DIGITS + 3)
-    kinds, counts = np.unique(columns, axis=1, return_counts=True)
-    return _of_kinds(kinds.tobytes(), tuple(counts.tolist()), len(gaps))
+    # as `np.unique` with `axis=1` sorts them, which takes ten times as long
+    columns = columns[:, np.lexsort(columns[::-1])]
+    is_first = np.ones(columns.shape[1], dtype=bool)
+    is_first[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    counts = np.diff(np.append(np.flatnonzero(is_first), columns.shape[1]))
+    return _of_kinds(columns[:, is_first].tobytes(), tuple(counts.tolist()), len(gaps))
 
 
 @lru_cache(maxsize=4096)  # a difference stands on several pages, and drawing takes nearly all the time

@@ -98,6 +98,8 @@ def matrices(
     tasks = len(evaluations)
     accuracy = np.full((tasks, tasks), np.nan)
     retrieval = np.full((tasks, tasks), np.nan)
+    # -1 stands for "no set was chosen"
+    has_choices = all(columns is None or (columns["set"] >= 0).all() for columns in evaluations)
     for task in stream.tested:
         for after in range(task, tasks):
             columns = evaluations[after]
@@ -106,6 +108,8 @@ def matrices(
             rows = columns["task"] == task
             true = columns["true"][rows]
             accuracy[task, after] = 100 * np.mean(columns["predicted"][rows] == true)
+            if not has_choices:
+                continue
             # a set counts as right once it has learned the class: owners that come later do not count yet
             right_sets = {}
             for target in np.unique(true).tolist():
@@ -115,10 +119,7 @@ def matrices(
             for target, chosen in zip(true.tolist(), columns["set"][rows].tolist(), strict=True):
                 hits.append(chosen in right_sets[target])
             retrieval[task, after] = 100 * np.mean(hits)
-    for columns in evaluations:
-        if columns is not None and (columns["set"] < 0).any():  # -1 stands for "no set was chosen"
-            return accuracy, None
-    return accuracy, retrieval
+    return accuracy, retrieval if has_choices else None
 
 
 _SOMETIMES = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
 
 import attrs
 import numpy as np
@@ -60,12 +61,11 @@ def right_answers(
         tasks: ``[N]`` the task of each image.
         domains: The domain of each task; empty where there is one alone.
     """
-    images = []
-    met: Counter[Hashable] = Counter()
-    for target, task in zip(columns["true"].tolist(), tasks.tolist(), strict=True):
-        kind = (names[target], domains[task] if domains else "")
-        images.append((*kind, met[kind]))
-        met[kind] += 1
+    named = [names[target] for target in columns["true"].tolist()]
+    within = [domains[task] if domains else "" for task in tasks.tolist()]
+    met: dict[Hashable, Iterator[int]] = defaultdict(count)
+    places_of_kinds = [next(met[kind]) for kind in zip(named, within, strict=True)]
+    images = list(zip(named, within, places_of_kinds, strict=True))
     _, places, counts = np.unique(tasks, return_inverse=True, return_counts=True)
     shares = 1.0 / (len(counts) * counts[places])
     return RightAnswers(images=images, right=columns["predicted"] == columns["true"], shares=shares)

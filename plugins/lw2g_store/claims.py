@@ -164,7 +164,7 @@ def is_line(text: str) -> bool:
 
 
 def _is_plain(word: str) -> bool:
-    return is_line(word) and not _MARKUP & set(word)
+    return is_line(word) and _MARKUP.isdisjoint(word)
 
 
 def class_name(number: int) -> str:

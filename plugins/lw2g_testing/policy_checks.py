@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -81,9 +81,9 @@ def check_same_evidence_same_decision(subject: Subject) -> None:
         # the same object asked in another order, then a new object for each record
         again = [_decide(policy, evidence) for evidence in reversed(records)]
         again.reverse()
-        fresh = [_decide(_policy(subject), evidence) for evidence in records]
+        fresh = _decided_anew(subject, records)
     with seeded(2):
-        other = [_decide(_policy(subject), evidence) for evidence in records]
+        other = _decided_anew(subject, records)
     for evidence, decision, later, rebuilt, reseeded in zip(records, first, again, fresh, other, strict=True):
         if (later, rebuilt) != (decision, decision):
             raise ContractViolation(
@@ -130,6 +130,15 @@ def check_record_tells_the_truth(subject: Subject) -> None:
 
 def _policy(subject: Subject) -> Any:
     return available(lambda: subject.component.build(subject.config))
+
+
+def _decided_anew(subject: Subject, records: Sequence[Evidence]) -> list[Decision]:
+    """Return the decision of a new object on each record; what can be had is found out for all at once."""
+
+    def decide() -> list[Decision]:
+        return [_decide(subject.component.build(subject.config), evidence) for evidence in records]
+
+    return available(decide)
 
 
 def _decide(policy: Any, evidence: Evidence) -> Decision:

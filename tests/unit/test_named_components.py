@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 
@@ -102,9 +102,9 @@ def neighbours(node: ast.AST) -> Iterator[tuple[ast.AST | str, ast.expr]]:
         yield from ((one.arg, value) for one, value in keyword_only if value)
 
 
-def branches(tree: ast.AST) -> Iterator[ast.expr]:
+def branches(nodes: Sequence[ast.AST]) -> Iterator[ast.expr]:
     """Yield the literals that stand where a component's name stands."""
-    for node in ast.walk(tree):
+    for node in nodes:
         for teller, value in neighbours(node):
             kinds = registered().get(str(getattr(value, "value", "")), set())
             if not kinds:
@@ -126,9 +126,10 @@ def constants(tree: ast.Module) -> Iterator[ast.expr]:
 def names_in(source: str) -> set[str]:
     """Return the names of components in a module, but for words that stand for something else."""
     tree = ast.parse(source)
-    told = {node.value for node in (*branches(tree), *constants(tree)) if isinstance(node, ast.Constant)}
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    told = {node.value for node in (*branches(nodes), *constants(tree)) if isinstance(node, ast.Constant)}
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and id(node) not in docstrings:
             told |= {node.value} & (registered().keys() - WORDS)
     return {str(name) for name in told}

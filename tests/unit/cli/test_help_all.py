@@ -30,6 +30,9 @@ def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, c
             yield words, command
 
 
+COMMANDS = dict(commands())
+
+
 def helped(*words: str) -> str:
     done = CliRunner().invoke(main, list(words), prog_name="lw2g")
     assert done.exit_code == 0, done.output
@@ -46,10 +49,10 @@ def shown(text: str) -> set[str]:
     return {word.strip(",") for line in lines for word in line.split()[:1] if word.startswith("--")}
 
 
-@pytest.mark.parametrize("words", [words for words, _ in commands()])
+@pytest.mark.parametrize("words", COMMANDS)
 def test_further_options_are_in_the_whole_help_alone(words):
     """Whichever the command: what is marked is left out at first, and nothing else."""
-    command = dict(commands())[words]
+    command = COMMANDS[words]
     options, further = spelled(command, click.Option), spelled(command, Further)
     text = helped(*words.split(), "--help")
     if not further:

@@ -61,8 +61,9 @@ def test_it_names_the_baseline(words: list[str], message: str) -> None:
 
 
 @pytest.mark.parametrize("word", MEANT)
-def test_a_run_says_what_it_stands_for(word: str) -> None:
+def test_a_run_says_what_it_stands_for(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In full, as one would type it."""
+    monkeypatch.setattr("lw2g.cli.run_command.tell_cost", lambda *_, **__: None)  # takes seconds
     done = CliRunner().invoke(main, ["run", *GLYPHS, f"--{word}", "--dry-run"])
     assert done.exit_code == 0, done.output
     assert f"note: --{word} is: {MEANT[word]}" in done.stderr

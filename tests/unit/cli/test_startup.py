@@ -83,31 +83,40 @@ def called(
     return done.stdout, set(json.loads(seen.read_text()))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment", "says"),
-    [
-        (["plugins"], {}, "dual-prompt"),
-        (["plugins", "baseline"], {}, "hide-prompt"),
-        (["plugins", "--json"], {}, "hide-prompt"),
-        (["plugins", "hide-prompt"], {}, "contrastive"),
-        (["config"], {}, "[baseline]"),
-        (["data", "list"], {}, "imagenet-r"),
-        (["sweep", "--help"], {}, "retry"),
-        (["runs", str(EXPERIMENTS / "growth")], {}, "no run at or below"),
-        (["new-plugin", "of-mine", "--kind", "baseline"], {}, "of-mine"),
-        ([], COMPLETION, "hide-prompt"),
-        (["run", "--help"], {}, "--baseline"),
-        (["--help"], {}, "lw2g"),
-        (["--version"], {}, "lw2g"),
-        (["completion", "zsh"], {}, "lw2g"),
-        (["check", "--help"], {}, "--all"),
-    ],
-    ids=lambda value: " ".join(value) or "completion" if isinstance(value, list) else "",
-)
-def test_looking_up_imports_no_numerical_library(tmp_path, arguments, environment, says):
-    """Listings, configurations, completion and new packages need the records of plugins alone."""
-    printed, imported = called(tmp_path, arguments, environment=environment)
-    assert says in printed
+LOOKING_UP = {
+    "plugins": "dual-prompt",
+    "plugins baseline": "hide-prompt",
+    "plugins --json": "hide-prompt",
+    "plugins hide-prompt": "contrastive",
+    "config": "[baseline]",
+    "data list": "imagenet-r",
+    "sweep --help": "retry",
+    f"runs {EXPERIMENTS / 'growth'}": "no run at or below",
+    "new-plugin of-mine --kind baseline": "of-mine",
+    "run --help": "--baseline",
+    "--help": "lw2g",
+    "--version": "lw2g",
+    "completion zsh": "lw2g",
+    "check --help": "--all",
+}
+"""Commands and what each says."""
+
+
+def test_looking_up_imports_no_numerical_library(tmp_path):
+    """Listings, configurations and new packages need the records of plugins alone.
+
+    They run in one process: what one of them imports, all have imported.
+    """
+    printed, imported = called(tmp_path, *map(str.split, LOOKING_UP))
+    for text, says in zip(printed.split("-- next\n"), LOOKING_UP.values(), strict=True):
+        assert says in text
+    assert HEAVY & imported == set()
+
+
+def test_completion_imports_no_numerical_library(tmp_path):
+    """The shell waits for it at each tab."""
+    printed, imported = called(tmp_path, [], environment=COMPLETION)
+    assert "hide-prompt" in printed
     assert HEAVY & imported == set()
 
 
@@ -218,25 +227,35 @@ def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:
     assert ended.stdout.split() == ["True", "0"]
 
 
-@pytest.mark.parametrize(("load", "setting", "threads"), [(9.0, None, 1), (0.0, None, 2), (9.0, "2", 2)])
-def test_a_command_that_answers_leaves_the_cores_of_a_busy_machine(load, setting, threads) -> None:
-    """On cores that others hold it computes on one thread, unless the user has said on how many."""
-    code = (
-        "import os\n"
-        f"os.getloadavg = lambda: ({load}, 0, 0)\n"
-        "import lw2g.runtime.importing as importing\n"
-        "importing.allowed_cores = lambda: 2\n"
-        "with importing.importing_torch():\n    import torch\n    torch.set_num_threads(2)\n"
-        "print(torch.get_num_threads())\n"
-        "torch.set_num_threads(2)\n"
-        "with importing.importing_torch():\n    pass\n"
-        "print(torch.get_num_threads())\n"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+CORES = """
+import json, os, sys
+import lw2g.runtime.importing as importing
+importing.allowed_cores = lambda: 2
+os.environ.pop("OMP_NUM_THREADS", None)
+torch = None
+threads = []
+for load, setting in json.loads(sys.argv[1]):
+    os.getloadavg = lambda: (load, 0, 0)
     if setting is not None:
-        environment["OMP_NUM_THREADS"] = setting
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+        os.environ["OMP_NUM_THREADS"] = setting
+    with importing.importing_torch():
+        if torch is None:
+            import torch
+        sys.modules["torch"] = torch
+        torch.set_num_threads(2)
+    threads.append(torch.get_num_threads())
     # a second time torch is there already, and what a program has set stays
-    assert ended.stdout.split() == [str(threads), "2"]
+    torch.set_num_threads(2)
+    with importing.importing_torch():
+        pass
+    threads.append(torch.get_num_threads())
+    del sys.modules["torch"]  # the next one finds it not imported
+print(json.dumps(threads))
+"""
+
+
+def test_a_command_that_answers_leaves_the_cores_of_a_busy_machine() -> None:
+    """On cores that others hold it computes on one thread, unless the user has said on how many."""
+    cases = json.dumps([(9.0, None), (0.0, None), (9.0, "2")])
+    ended = subprocess.run([sys.executable, "-c", CORES, cases], capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout) == [1, 2, 2, 2, 2, 2]
