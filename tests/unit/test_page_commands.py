@@ -195,6 +195,25 @@ def test_a_command_has_the_options_of_the_packs_of_its_row(
             assert {key: pack[f"backbone.{key}"] for key in BACKBONE} == BACKBONE
 
 
+BUDGET = ("baseline.epochs", "baseline.lr", "baseline.batch_size")
+"""What a preset decides of how long a method trains."""
+
+
+def test_rows_train_as_long_as_presets_unless_the_page_says_so(
+    catalogue: Catalogue, packs: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Rows without a command on the page, too: its conditions speak of all tables."""
+    page = "docs/use.md"
+    other = set()
+    for pack in [own[0] for own in packs.values()]:
+        baseline = pack["baseline.name"]
+        preset = options_of(["run", "conditions.toml", "--baseline", baseline], page, catalogue, tmp_path)
+        for key in BUDGET:
+            if key in preset.keys() & pack.keys() and preset[key] != pack[key]:
+                other.add(f"(`{baseline}`: `--set {key}={pack[key]}`)")
+    assert sorted(other) == sorted(set(re.findall(r"\(`[\w-]+`: `--set baseline\.[^`]+`\)", PAGES[page])))
+
+
 def test_vit_tiny_is_the_network_of_the_packs(catalogue: Catalogue) -> None:
     """Its record names that network of timm, of which packs have the size, with their normalisation."""
     preset = catalogue.get("backbone", "vit-tiny").build.fixed["preset"]
