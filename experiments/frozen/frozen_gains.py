@@ -148,6 +148,7 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         "`cifar-whole` share images, and streams named `-first` are development streams, as `caltech`, "
         "`pacs-photo-cartoon` and `turns-small` are."
     )
+    yield from _less_the_head_of_start(runs)
     over = {name: own.mean for name, own in few(runs, EVERY_TASK, "lda").items()}
     if over:
         yield (
@@ -155,6 +156,19 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
             f"that may read twelve layers: over `lda` it has {min(over.values()):+.1f} to "
             f"{max(over.values()):+.1f} points on `few-*`: what it lacks there may be the head."
         )
+
+
+def _less_the_head_of_start(runs: Trained) -> Iterator[str]:
+    """Yield what trained rows on five images are above the head that is chosen with all classes there."""
+    cells, apart = frozen_cells(), []
+    for name, own in cells.items():
+        stream, at_once = f"few-{name}-{NAMES[5]}", own["5"]["accuracy"]["auto"][0]
+        ended = [runs.get((stream, method), {}).get(0) for method in (METHOD, EVERY_TASK)]
+        if None not in ended:
+            less_start = [100 * float((run.true == run.predicted).mean()) - at_once for run in ended]
+            apart.append(f"{stream} {' and '.join(f'{round(each, 1) + 0.0:+.1f}' for each in less_start)}")
+    if apart:
+        yield f"Less the head of `start` the two trainings have with five images: {'; '.join(apart)}."
 
 
 def _sides(rows: Iterable[Gain]) -> dict[str, int]:

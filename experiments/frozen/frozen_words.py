@@ -49,9 +49,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     yield (
         "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four "
-        "streams known; on `chosen`, the best of two heads and their product by left-out images; in brackets "
-        "the verdict on the frozen answer, where tested and different. *By the mean alone*: the interval "
-        "has the margin in it:"
+        "streams known. They speak of `chosen`, the best of two heads and their product by left-out images; "
+        "brackets, of the frozen answer, where it differs. *By the mean alone*: the interval has the margin "
+        "in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -208,6 +208,10 @@ def told(stored: Any) -> dict[str, str]:
         fields[f"{{trained/{role}/number-above}}"] = str(len(above))
         fields[f"{{trained/{role}/number-below}}"] = str(len(below)) if below else "none"
         fields[f"{{streams/{role}/number}}"] = str(len([name for name in names_of(role) if name in known]))
+    above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
+    fields["{trained/report/number-above-runs}"] = str(
+        len([n for n in names_of("report") if n in above_runs])
+    )
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
