@@ -202,6 +202,14 @@ def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, writ
     assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 6
 
 
+@pytest.mark.parametrize("mix", [["protocol"], ["splits", "protocol"], "protocol"])
+def test_python_refuses_what_no_table_may_mix(folder, mix):
+    """As the command line does; else the tables would come unmixed without a word."""
+    told = r"mix: 'protocol' is not one of 'checkpoints', 'splits', 'protocols' \(did you mean 'protocols'\?\)"
+    with pytest.raises(lw2g.ConfigError, match=told):
+        lw2g.report(folder, mix=mix)
+
+
 def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
     """Seeds are no class orders, two of them tell little, and a row without a pair says what it has."""
     lines = call("report", folder, "--against", "always").splitlines()
