@@ -147,10 +147,10 @@ def test_notes_on_cells_are_told_once(grid):
 
 
 def test_equal_cells_run_once_and_are_told(grid):
-    """A seed that stands twice in the list is no second run."""
-    Path("twice.toml").write_text(GRID.replace("[0, 1]", "[0, 0, 1]"))
+    """A row that stands twice is no second run."""
+    Path("twice.toml").write_text(GRID + "[[rows]]\n[[rows]]\n")
     printed = call("twice.toml", "--dry-run")
-    assert "note: 'twice.toml': 1 cell equal to others of the grid, run once\n" in printed
+    assert "note: 'twice.toml': 2 cells equal to others of the grid, run once\n" in printed
     assert "2 cells: " in printed
 
 
