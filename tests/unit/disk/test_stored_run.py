@@ -98,9 +98,12 @@ def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> 
         open_after(run, 7)  # the run is finished: nothing goes on
     record = unseal_json(run / "record.json")
     (run / "record.json").write_bytes(seal_json(record | {"tasks": record["tasks"] + 1}))
-    for goal, command in (None, "resume"), (record["tasks"], "continue"):  # after a stop nothing is resumed
+    for goal, command in (
+        (None, "resume"),
+        (record["tasks"], "continue_run"),
+    ):  # after a stop nothing is resumed
         RunDirectory(run).write_goal(goal)
-        with pytest.raises(DataError, match=rf"choose an earlier one, or go on: lw2g {command} "):
+        with pytest.raises(DataError, match=rf"choose an earlier one, or go on: lw2g\.{command}\("):
             open_after(run, 7)
 
 
