@@ -21,6 +21,7 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
 __all__ = [
+    "MEANT",
     "METHODS",
     "SHORT",
     "SINGLE",
@@ -34,6 +35,8 @@ __all__ = [
     "with_short",
 ]
 
+MEANT = {"method": "baseline", "dataset": "benchmark"}
+"""How others call what lw2g calls so."""
 _SHORT_FROM_PYTHON = {
     **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
     "epochs": "baseline.epochs",
@@ -106,7 +109,7 @@ def _unknown(
         file: The TOML file.
     """
     alone = [*SHORT, *_SHORT_FROM_PYTHON]
-    hint = " (did you mean 'baseline'?)" if key == "method" else nearest(key, alone)
+    hint = f" (did you mean {MEANT[key]!r}?)" if key in MEANT else nearest(key, alone)
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
     if places := places_of(key, load_catalogue()):
         offered = _offered_beside(options, chosen, file)

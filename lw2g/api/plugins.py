@@ -22,7 +22,7 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from lw2g.registry.command_set import CommandSet
     from lw2g.registry.manager import Origin
@@ -162,9 +162,14 @@ def names_of(*kinds: Kind) -> dict[str, str]:
     return summaries
 
 
-def places_of(option: str) -> list[str]:
-    """Return the dotted keys of all options with this name, whosoever they are, those of baselines first."""
-    return places(option, components())
+def places_of(option: str, others: Iterable[str] = ()) -> list[str]:
+    """Return the dotted keys of all options with this name or that most like it, those of baselines first.
+
+    Args:
+        option: The name.
+        others: What else may be meant: nothing is returned where one of these is more like it.
+    """
+    return places(option, components(), others)
 
 
 @expands_paths

@@ -19,7 +19,7 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice
-from lw2g.registry.catalogue import load_catalogue
+from lw2g.registry.catalogue import LOCAL, load_catalogue
 from lw2g.results.summaries import MeanStd, summary
 
 if TYPE_CHECKING:
@@ -62,6 +62,27 @@ class Recorded:
 
         catalogue = load_catalogue(made_with=made_with(self.run), kinds=["baseline"])
         return catalogue.grows(self.content["config"]["baseline"]["name"])
+
+    @cached_property
+    def is_published(self) -> bool:
+        """Whether the method is cited or has a published value, or is another's that is not installed."""
+        from lw2g.config.describe import describe_options
+        from lw2g.disk.origins import made_with
+
+        catalogue = load_catalogue(made_with=made_with(self.run), kinds=["baseline"])
+        name = self.content["config"]["baseline"]["name"]
+        entry = catalogue.find("baseline", name)
+        if entry is None:
+            return not name.startswith(LOCAL)
+        options = describe_options(entry.component.config)
+        return bool(entry.component.citation) or any(option.published is not None for option in options)
+
+    @cached_property
+    def several_codes(self) -> dict[str, list[str]]:
+        """By a plugin's distribution the codes of it that have learned the run, where these differ."""
+        from lw2g.disk.plugin_code import code_among, is_of_several
+
+        return {name: list(code) for name, code in code_among([self.run]).items() if is_of_several(code)}
 
     @cached_property
     def method(self) -> str:

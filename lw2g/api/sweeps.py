@@ -51,6 +51,7 @@ __all__ = [
     "run_seeds",
     "sweep",
     "sweep_status",
+    "tell_stale",
 ]
 
 _SEED = "run.seed"
@@ -109,14 +110,19 @@ def sweep(
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(read_executor(file), given, executor_options or {})
     shown_by = watch or (StatusLines() if progress else _unwatched)
-    _tell_stale(store, stale_cells(store.statuses(cells), catalogue))
+    tell_stale(store.path, stale_cells(store.statuses(cells), catalogue))
     executor_of = load_executor(chosen, store.path)
     statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
     return SweepResult(store.path, statuses)
 
 
-def _tell_stale(store: SweepDirectory, stale: Mapping[str, Sequence[str]]) -> None:
-    """Note how many finished cells would run otherwise now, why, and how to run them again."""
+def tell_stale(directory: Path, stale: Mapping[str, Sequence[str]]) -> None:
+    """Note how many finished cells would run otherwise now, why, and how to run them again.
+
+    Args:
+        directory: The sweep's directory.
+        stale: By a cell's name in what it differs.
+    """
     number = sum(map(bool, stale.values()))
     if not number:
         return
@@ -124,7 +130,7 @@ def _tell_stale(store: SweepDirectory, stale: Mapping[str, Sequence[str]]) -> No
     more = f"; {len(others)} more" if others else ""
     tell_note(
         f"{counted(number, 'finished cell')} would run otherwise now ({why}{more}); `lw2g sweep retry "
-        f"{as_word(store.path)} --stale` runs such cells again and keeps the old runs"
+        f"{as_word(directory)} --stale` runs such cells again and keeps the old runs"
     )
 
 
@@ -332,7 +338,7 @@ def retry_sweep(
     before = store.statuses(cells)
     differences = stale_cells(before, catalogue)
     if not stale:
-        _tell_stale(store, differences)
+        tell_stale(store.path, differences)
     for status in before:
         if status.state == "failed":
             store.note_failure(status.cell, reason=None)  # clears the note

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from lw2g.api import run
 from lw2g.api.arguments import (
+    MEANT,
     METHODS,
     SHORT,
     RunConfig,
@@ -183,14 +184,16 @@ class ExperimentCommand(LongCommand):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.option_name == "--method":  # of which click only knows that --set is spelled like it
-                raise ConfigError("no such option: --method", "did you mean --baseline?") from error
-            places = places_of(error.option_name.lstrip("-").replace("-", "_"))
+            name = error.option_name.lstrip("-").replace("-", "_")
+            what = f"no such option: {error.option_name}"
+            if name in MEANT:  # of which click only knows what is spelled like it
+                raise ConfigError(what, f"did you mean --{MEANT[name]}?") from error
+            places = places_of(name, [one.name for one in self.params if one.name is not None])
             if not places:
                 raise
             offered = self._offered_beside(ctx, error.option_name)
             remedy = place_remedy(places, offered, "--set {}=VALUE", "did you mean {}?")
-            raise ConfigError(f"no such option: {error.option_name}", remedy) from error
+            raise ConfigError(what, remedy) from error
 
     def _offered_beside(self, ctx: click.Context, unknown: str) -> Collection[str]:
         """Return how ``--set`` may begin beside what else is typed; nothing where that is no experiment."""

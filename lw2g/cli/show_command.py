@@ -109,10 +109,11 @@ def _print_short(results: Recorded) -> None:
         if count
         else "no setting differs"
     )
-    summary = f"{differ} from the published method"
+    differ += " from the published method; "
+    summary = differ if count or results.is_published else ""
     if word := word_of(record["config"]):
-        summary = f"method: --{word}, of lw2g and published nowhere as a whole"
-    lines.append(f"{summary}; all numbers: lw2g show {as_word(results.run)} --all")
+        summary = f"method: --{word}, of lw2g and published nowhere as a whole; "
+    lines.append(f"{summary}all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
 
@@ -183,7 +184,13 @@ def _print_record(results: Recorded) -> None:
     if motions := record.get("findings", {}).get("motions"):
         print_table("motions by task", tuple(_MOTION_COLUMNS), _motions(record, motions), left=0)
     print_table("costs", ("part", "value"), _costs(record))
-    _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
+    for name, codes in results.several_codes.items():
+        told = f"tasks of this run are learned by different code of a plugin: {name} {' and '.join(codes)}"
+        out.print(told, markup=False, soft_wrap=True)
+    if record["deviations"]:
+        _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
+    elif results.is_published:
+        out.print("no setting differs from the published method")
 
 
 def _print_tasks(record: Record) -> None:
@@ -421,9 +428,6 @@ def _known(value: float | None, decimals: int) -> str:
 
 def _print_deviations(deviations: Sequence[Record], baseline: str) -> None:
     """Print the options that are not those of the published method, with its values."""
-    if not deviations:
-        console().print("no setting differs from the published method")
-        return
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in deviations

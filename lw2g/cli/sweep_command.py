@@ -153,13 +153,14 @@ def run_grid(
 
 
 def _note_finished(plan: Plan, out: Path) -> None:
-    """Tell how many cells of a plan a sweep has finished, which do not run again."""
+    """Tell how many cells of a plan a sweep has finished, which do not run again, and which are stale."""
     try:
-        statuses = sweeps.sweep_status(out).cells
+        result = sweeps.sweep_status(out)
     except (ConfigError, DataError):  # there is none yet, or one of another lw2g
         return
     names = {cell.name for cell in plan.cells}
-    finished = sum(status.state == "finished" and status.cell.name in names for status in statuses)
+    sweeps.tell_stale(result.path, {name: why for name, why in result.stale.items() if name in names})
+    finished = sum(status.state == "finished" and status.cell.name in names for status in result.cells)
     if finished:
         told = f"{finished} of these {len(names)} cells are finished and do not run again"
         note(f"{told}; the cost is that of all")

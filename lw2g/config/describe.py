@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -26,6 +28,9 @@ __all__ = [
 
 OWN_OPTIONS: tuple[tuple[str, type[Any]], ...] = (*OWN_SECTIONS.items(), ("backbone", BackboneSource))
 """The sections with lw2g's own options, and the options that every backbone has in addition to its own."""
+
+_NEAR = 0.8
+"""How like an option's name must be one that is none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -127,20 +132,37 @@ def describe_experiment(config: ExperimentConfig) -> dict[str, OptionDescription
     return described
 
 
-def places_of(option: str, catalogue: Catalogue) -> list[str]:
-    """Return the dotted keys of all options with this name, those of baselines first."""
+def places_of(option: str, catalogue: Catalogue, others: Iterable[str] | None = None) -> list[str]:
+    """Return the dotted keys of all options with this name, those of baselines first.
+
+    Args:
+        option: The name.
+        catalogue: The components.
+        others: What else may be meant. Where no option has the name, the one that is most like it is taken
+            unless one of these is more so; None: there must be one of this very name.
+    """
     sections = [(place_of(*entry.key), entry.component.config) for entry in catalogue.components()]
-    places: dict[str, None] = {}  # each once: all components of a section may have the option
+    places: dict[str, dict[str, None]] = {}  # each once: all components of a section may have the option
     for section, cls in (*sections, *OWN_OPTIONS):
-        field = attrs.fields_dict(cls).get(option)
-        if field is not None and field.init:
-            places[f"{section}.{option}"] = None
-    return list(places)
+        for field in attrs.fields(cls):
+            if field.init:
+                places.setdefault(field.name, {})[f"{section}.{field.name}"] = None
+    if option not in places and others is not None:
+        rivals = set(others)
+        alike = difflib.get_close_matches(option, {*places, *rivals}, n=1, cutoff=_NEAR)
+        option = alike[0] if alike and alike[0] not in rivals else ""
+    return list(places.get(option, ()))
 
 
-def hint_of_places(option: str, catalogue: Catalogue) -> str:
-    """Return which options with a section may be meant by one without, in brackets; empty for none."""
-    places = places_of(option, catalogue)
+def hint_of_places(option: str, catalogue: Catalogue, others: Iterable[str] | None = None) -> str:
+    """Return which options with a section may be meant by one without, in brackets; empty for none.
+
+    Args:
+        option: As for :func:`places_of`.
+        catalogue: As for :func:`places_of`.
+        others: As for :func:`places_of`.
+    """
+    places = places_of(option, catalogue, others)
     return f" (did you mean {' or '.join(map(repr, places))}?)" if places else ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.describe import hint_of_places
-from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, nest, table_of, written_out
+from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, table_of, written_out
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
@@ -140,7 +140,7 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
-        hint = hint_of_places(name, self._catalogue.whole)
+        hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT))
         return f"{name}: expected a key with its section{hint}" if hint else None
 
 

@@ -12,15 +12,18 @@ from typing import Any, Literal, TypeVar
 
 import attrs
 
-from lw2g.config.directory import CONFIG, RECORD
+from lw2g.config.directory import CHECKPOINTS, CONFIG, RECORD
 from lw2g.config.structure import read_plain
+from lw2g.config.toml import flat, read_toml
+from lw2g.disk.checkpoint_files import CheckpointFiles
 from lw2g.disk.sealed import hash_of, sha256_of, unseal_json
-from lw2g.errors import DataError, as_word, counted, no_folder
+from lw2g.errors import ConfigError, DataError, as_word, counted, no_folder
 
 __all__ = [
     "PREDICTIONS",
     "Goal",
     "Record",
+    "edited",
     "prediction_name",
     "read_record",
     "read_sealed",
@@ -330,22 +333,47 @@ def read_record(directory: Path) -> dict[str, Any]:
     """Return the record of the run in a directory.
 
     Raises:
-        DataError: There is none, it is damaged, or it is of another run than the configuration beside it.
+        DataError: There is none, it is damaged, or it is of another run than the configuration beside it, or
+            that was edited.
     """
     path = directory / RECORD
     if not directory.is_dir():
         raise DataError(no_folder(directory), "give a run's directory")
     if not path.exists():
         raise DataError(f"no record at {str(path)!r}", "the run has not finished a task")
+    remedy = f"put it back, or write it anew: lw2g resume {as_word(directory)}"
     try:
         record = read_sealed(path, Record)
-        # where one of the two is missing, there is nothing to compare
-        recorded = record["files"].get(CONFIG)
-        found = sha256_of(directory / CONFIG)
-        if recorded is not None and found is not None and recorded != found:
-            raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes")
     except DataError as error:
-        raise DataError(
-            error.what, f"put it back, or write it anew: lw2g resume {as_word(directory)}"
-        ) from error
-    return record
+        raise DataError(error.what, remedy) from error
+    # where one of the two is missing, there is nothing to compare
+    recorded = record["files"].get(CONFIG)
+    found = sha256_of(directory / CONFIG)
+    if recorded is None or found is None or recorded == found:
+        return record
+    for _, _, complaint, ledger in CheckpointFiles(directory / CHECKPOINTS).examine():
+        if complaint is None and ledger.get("files", {}).get(CONFIG) == found:
+            raise DataError(f"{str(path)!r} is not of the run that {CONFIG} beside it describes", remedy)
+    raise edited(directory / CONFIG, record["config"])
+
+
+def edited(config: Path, began: Mapping[str, Any]) -> DataError:
+    """Return the error of a configuration that is not the one its run began with.
+
+    Args:
+        config: The file.
+        began: What the run began with, for the options that differ; empty where no record tells it.
+    """
+    differences = []
+    try:
+        now = flat(read_toml(config))
+    except ConfigError:
+        began = {}
+    for key, value in flat(began).items():
+        if value is not None and now.get(key) != value:
+            differences.append(f"{key} is {now.get(key)!r} and was {value!r}")
+    told = f" ({', '.join(differences)})" if differences else ""
+    return DataError(
+        f"{str(config)!r} is not the one the run began with{told}",
+        f"put it back, or run it as a new one: lw2g run {as_word(config)} --out NEW",
+    )

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG, GOAL, MOVED, RECORD, require_run
+from lw2g.config.directory import CONFIG, GOAL, MOVED, require_run
 from lw2g.config.resolve import Resolved, load_resolved
 from lw2g.config.settings import Chosen
 from lw2g.config.sources import load_source
-from lw2g.config.toml import flat, read_toml
 from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
-from lw2g.disk.contents import Record, read_record, read_sealed
+from lw2g.disk.contents import edited, read_record
 from lw2g.disk.record import RunDirectory, source_files, unsaved_tasks
 from lw2g.disk.sealed import sha256_of
-from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.errors import DataError, as_word
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = ["StoredRun", "open_after", "open_newest", "resolved_of"]
@@ -192,24 +191,7 @@ def _require_unedited(files: RunDirectory, checksums: Mapping[str, str]) -> None
     wanted = checksums.get(CONFIG)
     if wanted is None or sha256_of(files.config) == wanted:
         return
-    raise DataError(
-        f"{str(files.config)!r} is not the one the run began with{_edited_options(files)}",
-        f"put it back, or run it as a new one: lw2g run {as_word(files.config)} --out NEW",
-    )
-
-
-def _edited_options(files: RunDirectory) -> str:
-    """Return the options that differ, in brackets; empty where the record cannot tell them."""
-    try:
-        now = flat(read_toml(files.config))
-        before = flat(read_sealed(files.path / RECORD, Record)["config"])
-    except (ConfigError, DataError):
-        return ""
-    differences = []
-    for key, value in before.items():
-        if value is not None and now.get(key) != value:
-            differences.append(f"{key} is {now.get(key)!r} and was {value!r}")
-    return f" ({', '.join(differences)})" if differences else ""
+    raise edited(files.config, files.recorded("config"))
 
 
 def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:

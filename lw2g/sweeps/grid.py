@@ -155,11 +155,8 @@ def read_grid(
         equal = f"{counted(num_equal, 'cell')} equal to others of the grid, run once"
         tell_note_once(f"{str(_path_of(path))!r}: {equal}")
     # an option may be idle in cells of one row, and used in those of another; idle in all it is a mistake
-    idle = set[str]()
-    used = set[str]()
-    for draft in drafts.values():
-        idle.update(draft.idle)
-        used.update(draft.settings)
+    idle = {key for draft in drafts.values() for key in draft.idle}
+    used = {key for draft in drafts.values() for key in draft.settings}
     if idle - used:
         raise ConfigError(f"{min(idle - used)}: no cell uses that constraint", "name it: constraints = [...]")
     # a stable sort: within a seed, cells stay in the order of the rows
@@ -375,7 +372,6 @@ def _cells(
         settings = over(settings, varied)
         settings = over(settings, last)
         settings = change(settings)
-
         idle = [key for key in settings if _is_idle(key, settings.get("constraints"))]
         kept = {key: value for key, value in settings.items() if key not in idle}
         yield _Draft(
@@ -432,7 +428,10 @@ def _axes(table: Mapping[str, Any], where: str) -> dict[str, list[Settings]]:
     for key, values in leaves(table):
         if not isinstance(values, list):
             raise ConfigError(f"{where}.{key}: expected a list of values but got {shown(values)}")
-        axes[SHORT.get(key, key)] = [settings_of({key: value}, f"{where}.{key}") for value in values]
+        settings = [settings_of({key: value}, f"{where}.{key}") for value in values]
+        if any(one in settings[:place] for place, one in enumerate(settings)):
+            raise ConfigError(f"{where}.{key}: expected different values but got {shown(values)}")
+        axes[SHORT.get(key, key)] = settings
     return axes
 
 

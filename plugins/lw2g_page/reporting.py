@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.api.tabular import Row, Tabular, html_table
 from lw2g.disk.sealed import write_atomically
-from lw2g.errors import ConfigError, DataError, counted
+from lw2g.errors import ConfigError, DataError, counted, nearest
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
@@ -59,8 +59,13 @@ def report(
 
     Raises:
         DataError: There is no run that can be read, or no store.
-        ConfigError: A column is unknown, or the runs of one table cannot be compared.
+        ConfigError: A column or what to mix is unknown, or the runs of one table cannot be compared.
     """
+    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
+    for kind in mixed:
+        if kind not in MIXABLE:
+            choices = ", ".join(map(repr, MIXABLE))
+            raise ConfigError(f"mix: {kind!r} is not one of {choices}{nearest(str(kind), MIXABLE)}")
     # tables compute by numpy, which `lw2g report --help` does without
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
@@ -90,7 +95,6 @@ def report(
         columns = columns_of_sweep(Path(runs[0]))
         where = f"{str(runs[0])!r}: the columns of its grid, which --columns replaces"
     chosen = chosen_columns(columns, further_columns([run.record for run in found], catalogue), where)
-    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against, catalogue)

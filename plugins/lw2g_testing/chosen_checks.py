@@ -12,6 +12,7 @@ import attrs
 
 from lw2g.config.structure import structure
 from lw2g.errors import ConfigError
+from lw2g.registry.kinds import place_of
 
 if TYPE_CHECKING:
     from lw2g.interfaces.component import Component, Kind
@@ -54,7 +55,7 @@ def checks_of(
         *names: The components.
         everything: Whether to check all components.
         kind: Only components of this kind.
-        settings: Options of the checked component by their names, such as ``energy=0.9``.
+        settings: Options of the checked component, such as ``energy=0.9`` or ``baseline.energy=0.9``.
         device: Device of the checks that train, such as cuda; kernels are always deterministic.
 
     Raises:
@@ -116,7 +117,9 @@ def _options(chosen: Sequence[Component], table: Mapping[str, Any]) -> dict[str,
         listed = ", ".join(f"{component.kind} {component.name}" for component in chosen)
         raise ConfigError(f"--set is for one component, not for {listed}", "name one, with --kind if need be")
     (component,) = chosen
-    config, problems = structure(component.config, dict(table))
+    section = f"{place_of(component.kind, component.name)}."  # which an experiment writes before each of them
+    table = {key.removeprefix(section): value for key, value in table.items()}
+    config, problems = structure(component.config, table)
     if problems:
         details = "; ".join(f"{key}: {text}" if key else text for key, text in problems)
         raise ConfigError(f"{component.kind} {component.name!r}: {details}")

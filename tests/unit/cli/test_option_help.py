@@ -107,6 +107,10 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
     [
         (["--epochs", "3"], "no such option: --epochs; did you mean --set baseline.epochs=VALUE"),
         (["--batch-size=8"], "no such option: --batch-size; did you mean --set baseline.batch_size=VALUE"),
+        (["--epoch", "3"], "no such option: --epoch; did you mean --set baseline.epochs=VALUE"),
+        (["--batchsize=8"], "no such option: --batchsize; did you mean --set baseline.batch_size=VALUE"),
+        (["--set", "epoch=1"], "epoch: expected a key with its section (did you mean 'baseline.epochs'"),
+        (["--polcy", "min"], "no such option '--polcy'; did you mean '--policy'?"),
         (["--energy-pre", "0.9"], "did you mean --set growth.energy_pre=VALUE?"),
         (["--baseline", "dual-prompt", "--lr=1"], "--lr; did you mean --set baseline.lr=VALUE?"),
         (
@@ -119,6 +123,7 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
         (["--set", "grwth.energy=1"], "no such section (did you mean 'growth'?)"),
         (["--method", "l2p"], "no such option: --method; did you mean --baseline?"),
+        (["--dataset", "digits"], "no such option: --dataset; did you mean --benchmark?"),
         (["--set", "run.tasks=3"], "error: tasks is no setting: lw2g run --tasks N"),
         (["--no-such-thing"], "no such option"),
     ],

@@ -154,6 +154,28 @@ def test_show_names_a_method_as_reports_do(tmp_path):
             assert invoke("show", tmp_path, *every).stdout.startswith(f"{method} on glyphs, ")
 
 
+@pytest.mark.parametrize(
+    ("baseline", "told"), [("simple-cil", True), ("no-prompt", False), ("local-mine", False), ("gone", True)]
+)
+def test_show_compares_with_nothing_where_nothing_is_published(tmp_path, baseline, told):
+    """The line that no setting differs stands where a method is cited, or one of its options."""
+    changed = {"config": RECORD["config"] | {"baseline": {"name": baseline}}, "deviations": []}
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | changed))
+    for every in ([], ["--all"]):
+        assert ("no setting differs" in invoke("show", tmp_path, *every).stdout) == told
+    assert f"ll numbers: lw2g show {tmp_path} --all" in invoke("show", tmp_path).stdout
+
+
+@pytest.mark.parametrize(("codes", "told"), [(["1.0 0a", "1.0 0b"], True), (["1.0 0a"], False)])
+def test_show_tells_that_a_run_is_of_several_codes(tmp_path, codes, told):
+    """As reports do of rows."""
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD))
+    mine = {"kind": "policy", "name": "mine", "plugin": "mine", "distribution": "mine-dist", "version": "1.0"}
+    (tmp_path / "plugins.json").write_bytes(seal_json({"components": [mine], "code": {"mine-dist": codes}}))
+    line = "\ntasks of this run are learned by different code of a plugin: mine-dist 1.0 0a and 1.0 0b\n"
+    assert (line in invoke("show", tmp_path, "--all").stdout) == told
+
+
 def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):
     """Whatever ended its process: how far it is, and how it goes on; a finished run says nothing of it."""
     (tmp_path / "record.json").write_bytes(seal_json({**RECORD, "tasks": 5}))

@@ -147,10 +147,10 @@ def test_notes_on_cells_are_told_once(grid):
 
 
 def test_equal_cells_run_once_and_are_told(grid):
-    """A seed that stands twice in the list is no second run."""
-    Path("twice.toml").write_text(GRID.replace("[0, 1]", "[0, 0, 1]"))
+    """A row that stands twice is no second run."""
+    Path("twice.toml").write_text(GRID + "[[rows]]\n[[rows]]\n")
     printed = call("twice.toml", "--dry-run")
-    assert "note: 'twice.toml': 1 cell equal to others of the grid, run once\n" in printed
+    assert "note: 'twice.toml': 2 cells equal to others of the grid, run once\n" in printed
     assert "2 cells: " in printed
 
 
@@ -222,8 +222,12 @@ def test_stale_cells_are_set_aside_when_asked_to(grid, finished, monkeypatch):
     cell = json.loads(call("status", "here", "--json"))[0]["name"]
     shutil.copytree(finished[0], f"here/{cell}")
     assert "baseline.name: 'dual-prompt' then, 'simple-cil' now" in call("status", "here").replace("\n", "")
-    for goes_on in (("retry", "here"), ("--out", "here", grid)):
-        printed = call(*goes_on, code=1)
+    for *goes_on, code in (
+        ("--out", "here", grid, "--dry-run", 0),
+        ("retry", "here", 1),
+        ("--out", "here", grid, 1),
+    ):
+        printed = call(*goes_on, code=code)
         assert printed.startswith("note: 1 finished cell would run otherwise now (baseline.")
         assert " more); `lw2g sweep retry here --stale` runs such cells again and keeps the old" in printed
     assert Path(f"here/{cell}").exists()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lw2g.disk.contents import read_record
 from lw2g.disk.record import RunDirectory
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.disk.stored_run import open_after, open_newest, resolved_of
@@ -61,10 +62,19 @@ def test_a_run_is_refused_by_whoever_opens_it(
 
 
 def test_an_edited_run_is_not_opened_with_its_data_either(run: Path, catalogue: Any) -> None:
-    """What looks at a run's data and state looks at those of its configuration."""
+    """What looks at a run's data, state or record looks at those of its configuration."""
     edit(run)
-    with pytest.raises(DataError, match="is not the one the run began with"):
-        reopen(run, catalogue)
+    for look in (lambda: reopen(run, catalogue), lambda: read_record(run)):
+        with pytest.raises(DataError, match=REFUSED["an edited one"][1]):
+            look()
+
+
+def test_a_record_of_another_run_is_told_from_an_edited_configuration(run: Path) -> None:
+    """Checkpoints know the configuration that the run began with."""
+    record = run / "record.json"
+    record.write_bytes(seal_json(unseal_json(record) | {"files": {"config.toml": "0" * 64}}))
+    with pytest.raises(DataError, match="is not of the run that config"):
+        read_record(run)
 
 
 @pytest.mark.parametrize("change", [damage, lambda run: last(run).unlink()], ids=["damaged", "lost"])

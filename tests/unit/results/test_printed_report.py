@@ -133,7 +133,6 @@ _MOTION = {"task": 0, "new": 1.0, "old": 1.0, "times": None, "held": [9], "carri
         (_reseal(task_classes=[[0], [9]]), "class 9 is none of the 2 of class_names"),
         (_reseal(task_classes=[[0], [-1]]), "class -1 is none of the 2 of class_names"),
         (_reseal(findings={"motions": [_MOTION]}), "class 9 is none of the 2 of class_names"),
-        (_reseal(files={"config.toml": "0" * 64}), "is not of the run that config.toml beside it"),
     ],
 )
 def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told):
@@ -200,6 +199,14 @@ def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, writ
     assert hidden > 1
     assert every.count("\n- ") > hidden + 5
     assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 6
+
+
+@pytest.mark.parametrize("mix", [["protocol"], ["splits", "protocol"], "protocol"])
+def test_python_refuses_what_no_table_may_mix(folder, mix):
+    """As the command line does; else the tables would come unmixed without a word."""
+    told = "mix: 'protocol' is not one of 'checkpoints', 'splits', 'protocols' (did you mean 'protocols'?)"
+    with pytest.raises(lw2g.ConfigError, match=re.escape(told)):
+        lw2g.report(folder, mix=mix)
 
 
 def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):

@@ -243,6 +243,7 @@ def test_problems_with_plugins_are_mentioned() -> None:
         (["lose"], "no component is called 'lose'; `lw2g plugins` says what there is"),
         (["grows", "--kind", "tracker"], "no tracker is called 'grows'; `lw2g plugins tracker` lists all"),
         (["needy", "--set", "margn=2"], "policy 'needy': margn: no such option (did you mean 'margin'?)"),
+        (["needy", "--set", "policy.margin=-1"], "policy 'needy': margin: must be >= 0.0"),
         (["needy", "--set", "margin=-1"], "policy 'needy': margin: must be >= 0.0"),
         (["needy", "--set", "margin"], "--set: expected KEY=VALUE but got 'margin'"),
         (["noisy", "--set", "margin=1"], "--set is for one component, not for policy noisy, tracker noisy"),
