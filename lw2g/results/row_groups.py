@@ -50,5 +50,5 @@ def _apart_by_code(group: Sequence[ReportedRun]) -> list[list[ReportedRun]]:
         return [list(group)]
     by_code: dict[str, list[ReportedRun]] = defaultdict(list)
     for run in group:
-        by_code[json.dumps(code_among([run.path]), sort_keys=True)].append(run)
+        by_code[str(sorted(code_among([run.path]).items()))].append(run)
     return list(by_code.values())

@@ -358,15 +358,17 @@ ACROSS = "rows have different code of my-dist"
 @pytest.mark.parametrize(
     ("always", "least", "told"),
     [
-        (["1.0 aa", "1.0 aa", "1.0 bb"], [], [f"{WITHIN} 1.0 aa in 2 runs, 1.0 bb in 1 run"]),
-        ([None, "2.0 aa"], [], [f"{WITHIN} 1.0 in 1 run, 2.0 aa in 1 run"]),
+        (["1.0 aa", "1.0 aa", "1.0 bb"], [], [f"{WITHIN}: 2 runs learned by 1.0 aa, 1 by 1.0 bb"]),
+        ([None, "2.0 aa"], [], [f"{WITHIN}: 1 run learned by 1.0, 1 by 2.0 aa"]),
+        (["1.0 aa", "1.0 aa+1.0 bb"], [], [f"{WITHIN}: 1 run learned by 1.0 aa, 1 by 1.0 aa and 1.0 bb"]),
+        (["1.0 bb+1.0 aa"], [], [f"{WITHIN}: 1 run learned by 1.0 aa and 1.0 bb"]),
         ([None, "1.0 aa", "1.0 aa"], [], []),  # one of an older lw2g
         (["1.0 aa"], ["1.0 bb"], [f"{ACROSS}: 1.0 aa (dual-prompt x always), 1.0 bb (dual-prompt x min)"]),
         (
             ["1.0 aa", "1.0 bb"],
             ["1.0 bb", "1.0 bb"],
             [
-                f"{WITHIN} 1.0 aa in 1 run, 1.0 bb in 1 run",
+                f"{WITHIN}: 1 run learned by 1.0 aa, 1 by 1.0 bb",
                 f"{ACROSS}: 1.0 aa and 1.0 bb (dual-prompt x always), 1.0 bb (dual-prompt x min)",
             ],
         ),
@@ -380,7 +382,7 @@ def test_runs_and_rows_with_different_code_are_told(write_run, installed, always
     for method, had in (({}, always), (LW2G, least)):
         for seed, code in enumerate(had):
             runs.append(write_run(80.0, **method, **{"run.seed": seed}))
-            noted = {"components": [MINE], "code": {} if code is None else {"my-dist": [code]}}
+            noted = {"components": [MINE], "code": {} if code is None else {"my-dist": code.split("+")}}
             (runs[-1].path / "plugins.json").write_bytes(seal_json(noted))
     (table,) = tables_of(runs, installed)
     may_be = ": a difference may be the code's"
