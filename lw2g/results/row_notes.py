@@ -106,7 +106,7 @@ def different_code(rows: Rows) -> Iterator[str]:
 
 
 def _by_code(counts: Mapping[tuple[str, ...], int]) -> str:
-    """Return how many runs of a row were learned by which code, such as ``2 runs learned by A, 1 by A and B``."""
+    """Return how many runs were learned by which code, such as ``2 runs learned by A, 1 by A and B``."""
     (first, number), *further = ((" and ".join(had), number) for had, number in counts.items())
     others = (f"{number} by {code}" for code, number in further)
     return ", ".join([f"{counted(number, 'run')} learned by {first}", *others])
