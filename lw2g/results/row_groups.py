@@ -36,7 +36,7 @@ def runs_of_rows(
         reached = None
         if run.state != "finished":
             reached = (run.done, run.tasks)
-        groups[values, settings_of_run.began, mixable, reached, run.given].append(run)
+        groups[values, settings_of_run.began, mixable, reached, run.given, run.old].append(run)
     rows = []
     for group in groups.values():
         rows += _apart_by_code(group)
