@@ -31,6 +31,7 @@ __all__ = [
     "RUNS",
     "SAMPLES",
     "SETTLED",
+    "STALE",
     "UNFINISHED",
     "WEIGHTS",
     "folders_of",
@@ -65,6 +66,8 @@ CELLS = "sweep.json"
 """The list of a sweep's cells, in the folder of their runs."""
 FAILED = "failed"
 """The folder there whose files say why cells failed."""
+STALE = ".stale"
+"""The folder there of old runs that were set aside: ``CELL-1``, ``CELL-2``."""
 PROGRESS = "progress.json"
 """The progress of a running run."""
 SETTLED = "settled"

@@ -7,7 +7,7 @@ somebody works on it: only the hash of its Python files tells that a run would g
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from importlib.util import find_spec
@@ -117,16 +117,16 @@ def _differ(one: str, other: str) -> bool:
     return one.partition(" ")[0] != other.partition(" ")[0]
 
 
-def code_among(runs: Iterable[Path]) -> Mapping[str, Mapping[str, int]]:
-    """Return what runs have had of each stranger's distribution: each code, with how many runs had it."""
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+def code_among(runs: Iterable[Path]) -> Mapping[str, Mapping[tuple[str, ...], int]]:
+    """Return what runs have had of each stranger's distribution: how many runs had just these, sorted."""
+    counts: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for run in runs:
         for name, had in _code_of(run).items():
-            for one in had:
-                counts[name][one] += 1
+            counts[name][tuple(sorted(set(had)))] += 1
     return counts
 
 
-def is_of_several(code: Iterable[str]) -> bool:
-    """Whether two differ among what runs have had of a distribution."""
-    return any(_differ(one, other) for one, other in combinations(code, 2))
+def is_of_several(of_runs: Iterable[Iterable[str]]) -> bool:
+    """Whether two differ among what runs have had of a distribution; one run may have had both."""
+    every = {code for had in of_runs for code in had}
+    return any(_differ(one, other) for one, other in combinations(every, 2))

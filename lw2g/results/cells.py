@@ -287,6 +287,8 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
 def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None, others: str) -> list[str]:
     """Return the most important remarks, six at most; where there are more, the last one says how many.
 
+    What does not compare counts as one of them, and has a line for each sentence.
+
     Args:
         table: The table.
         columns: Its columns, which are defined; none to define none.
@@ -310,18 +312,19 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         remarks.append("; ".join(table.givers))
     if on_differences := _on_differences(table, table.reference(against)):
         remarks.append(f"differences: {'; '.join(on_differences)}")
-    if table.unlike:
-        remarks.append("; ".join(table.unlike))
+    room = _FEW - len(remarks) - bool(table.unlike)
+    remarks += table.unlike
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
+    further = list[str]()
     for notes in (_unfinished(table), _citations(table), comparing):
-        remarks += _by_kind(notes, others)
+        further += _by_kind(notes, others)
     if table.alike:
-        remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
-    if len(remarks) <= _FEW:
-        return remarks
-    shown = remarks[: _FEW - 1]
-    return [*shown, f"{len(remarks) - len(shown)} more ({others})"]
+        further.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
+    if len(further) > room:
+        shown = further[: room - 1]
+        further = [*shown, f"{len(further) - len(shown)} more ({others})"]
+    return [*remarks, *further]
 
 
 def spread(table: Table) -> str:

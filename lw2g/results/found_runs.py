@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from lw2g.config.directory import CELLS, CONFIG, FAILED, GOAL, PROGRESS, RECORD, missing_run
+from lw2g.config.directory import CELLS, CONFIG, FAILED, GOAL, PROGRESS, RECORD, STALE, missing_run
 from lw2g.config.structure import misfit
 from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.disk.checkpoint_files import is_without_record
@@ -68,6 +68,7 @@ class ReportedRun:
         problem: What is wrong with a damaged run, whose other fields are empty.
         given: What a store tells of it; None for a run of one's own.
         label: The name that the grid of its sweep gives its row; empty if none.
+        old: Which old run of its sweep's cell it is, such as ``old 1``; empty for any other.
         failed: Whether it is a cell that its sweep has noted as failed.
         answers: The predictions after its last task, of a run that has no folder of its own; else None.
     """
@@ -81,6 +82,7 @@ class ReportedRun:
     problem: str = ""
     given: Given | None = None
     label: str = ""
+    old: str = ""
     failed: bool = False
     answers: Columns | None = None
 
@@ -162,8 +164,10 @@ def read_run(directory: Path) -> ReportedRun | None:
     progress = {}
     if state == "running":  # that of an interrupted run is as old as its end
         progress = _progress(directory)
-    rows = _cells_of_sweep(directory.parent)
-    is_failed = directory.name in rows and (directory.parent / FAILED / directory.name).exists()
+    sweep, cell, old = _cell_of(directory)
+    rows = _cells_of_sweep(sweep)
+    row = rows.get(cell, "")
+    is_failed = not old and cell in rows and (sweep / FAILED / cell).exists()
     return ReportedRun(
         path=directory,
         state=state,
@@ -171,7 +175,8 @@ def read_run(directory: Path) -> ReportedRun | None:
         record=record,
         progress=progress,
         writer=writer,
-        label=rows.get(directory.name, ""),
+        label=f"{row}, {old}" if row and old else row,
+        old=old,
         failed=is_failed,
     )
 
@@ -218,10 +223,25 @@ def _cells_of_sweep(directory: Path) -> dict[str, str]:
     return rows
 
 
+def _cell_of(directory: Path) -> tuple[Path, str, str]:
+    """Return the sweep and the cell that a run may be of, and which of the old ones set aside, if any."""
+    cell, _, number = directory.name.rpartition("-")
+    if directory.parent.name == STALE and number.isdecimal():
+        return directory.parent.parent, cell, f"old {number}"
+    return directory.parent, directory.name, ""
+
+
 def _in_order(names: Sequence[str], grid: Sequence[str]) -> list[str]:
-    """Return the folders in a directory: the cells of its sweep in the grid's order, then others by name."""
+    """Return the folders in a directory: the cells of its sweep in the grid's order, then others by name.
+
+    Those that were set aside have the names of their cells, and a number.
+    """
     places = {name: place for place, name in enumerate(grid)}
-    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
+    def place_of(name: str) -> int:
+        return places.get(name, places.get(name.rpartition("-")[0], len(places)))
+
+    return sorted(names, key=lambda name: (place_of(name), name))
 
 
 def _is_at_goal(directory: Path, record: Mapping[str, Any]) -> bool:
@@ -268,12 +288,14 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
         if not place.is_dir():
             raise DataError(no_folder(place), "give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place, onerror=lambda error: closed.append(error.filename)):
-            grid = list(_cells_of_sweep(Path(folder))) if CELLS in files else []
+            path = Path(folder)
+            grid = list(_cells_of_sweep(path)) if CELLS in files else []
+            if path.name == STALE:
+                grid = list(_cells_of_sweep(path.parent))
             below[:] = _in_order([name for name in below if not name.startswith(".")], grid)
             if CONFIG not in files and RECORD not in files:
                 continue
             below.clear()  # everything in a run's directory belongs to it
-            path = Path(folder)
             if path.resolve() in seen:  # directories may overlap, or link to each other
                 continue
             try:

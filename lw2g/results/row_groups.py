@@ -36,7 +36,7 @@ def runs_of_rows(
         reached = None
         if run.state != "finished":
             reached = (run.done, run.tasks)
-        groups[values, settings_of_run.began, mixable, reached, run.given].append(run)
+        groups[values, settings_of_run.began, mixable, reached, run.given, run.old].append(run)
     rows = []
     for group in groups.values():
         rows += _apart_by_code(group)
@@ -50,5 +50,5 @@ def _apart_by_code(group: Sequence[ReportedRun]) -> list[list[ReportedRun]]:
         return [list(group)]
     by_code: dict[str, list[ReportedRun]] = defaultdict(list)
     for run in group:
-        by_code[json.dumps(code_among([run.path]), sort_keys=True)].append(run)
+        by_code[str(sorted(code_among([run.path]).items()))].append(run)
     return list(by_code.values())

@@ -226,7 +226,7 @@ def composed_name(
 ) -> str:
     """Return the name of a row from its components and changed options, but those that are left out."""
     shown = {key: value for key, value in settings.changed.items() if key not in left_out}
-    parts = [*_composed(run, catalogue, shown), settings.began]
+    parts = [*_composed(run, catalogue, shown), settings.began, run.old]
     if run.state != "finished":
         parts.append(f"{run.done} of {run.tasks or '?'} tasks")
     return ", ".join(filter(None, parts))

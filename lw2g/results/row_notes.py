@@ -89,17 +89,27 @@ def different_constraints(rows: Rows, catalogue: Catalogue) -> Iterator[str]:
 def different_code(rows: Rows) -> Iterator[str]:
     """Yield which rows are of runs with different code of a plugin, and which rows differ in it."""
     labels: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    every: dict[str, set[str]] = defaultdict(set)
+    every: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    within = []
     for label, runs in rows:
         for name, counts in code_among(run.path for run in runs).items():
-            labels[name][" and ".join(sorted(counts))].append(label)
+            of_row = {code for had in counts for code in had}
+            labels[name][" and ".join(sorted(of_row))].append(label)
             every[name].update(counts)
             if is_of_several(counts):
-                each = ", ".join(f"{code} in {counted(number, 'run')}" for code, number in counts.items())
-                yield f"runs of one row have different code of a plugin: {label}: {name} {each}"
+                within.append(f"{label}: {name}: {_by_code(counts)}")
+    if within:
+        yield f"runs of one row have different code of a plugin: {'; '.join(within)}"
     for name, of_rows in labels.items():
         if len(of_rows) > 1 and is_of_several(every[name]):
             yield f"rows have different code of {name}: {_by_what(of_rows)}: a difference may be the code's"
+
+
+def _by_code(counts: Mapping[tuple[str, ...], int]) -> str:
+    """Return how many runs were learned by which code, such as ``2 runs learned by A, 1 by A and B``."""
+    (first, number), *further = ((" and ".join(had), number) for had, number in counts.items())
+    others = (f"{number} by {code}" for code, number in further)
+    return ", ".join([f"{counted(number, 'run')} learned by {first}", *others])
 
 
 def _by_what(labels: Mapping[str, Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from lw2g.config.directory import CONFIG, FAILED, LOCK, SETTLED
+from lw2g.config.directory import CONFIG, FAILED, LOCK, SETTLED, STALE
 from lw2g.disk.lock import BusyError, locked, writer_of
 from lw2g.errors import Interrupted
 
@@ -118,7 +118,7 @@ class Job:
 
     def set_aside(self) -> Path:
         """Move the run into a hidden folder and return its new place."""
-        place = self.sweep / ".stale"
+        place = self.sweep / STALE
         place.mkdir(exist_ok=True)
         earlier = sum(1 for _ in place.glob(f"{self.name}-*"))
         return self.run.rename(place / f"{self.name}-{earlier + 1}")

@@ -161,7 +161,7 @@ class Report(Tabular):
 
         Args:
             form: Markdown (the default), LaTeX (booktabs), a line per row and metric, or JSON.
-            every_remark: Write all remarks below a table, and a definition of each column; otherwise the six
+            every_remark: Write all remarks below a table, and a definition of each column; otherwise those
                 that matter most. The other forms always have all.
 
         Raises:

@@ -21,6 +21,7 @@ from lw2g.config.directory import CONFIG, RECORD
 from lw2g.config.sources import place_options
 from lw2g.config.structure import NONE
 from lw2g.disk.contents import prediction_name, read_record, record_hash
+from lw2g.disk.plugin_code import code_among, is_of_several
 from lw2g.disk.sealed import seal_json, sha256_of
 from lw2g.errors import ConfigError, DataError, as_word
 from lw2g.ground.notes import tell_note
@@ -70,8 +71,8 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         told: What the submitter tells: fields of :class:`Submission`.
 
     Raises:
-        DataError: The run does not hold, is unfinished, a fork or knows the task, or uses what nobody can
-            install.
+        DataError: The run does not hold, is unfinished, a fork, learned by several versions of a plugin's
+            code or knows the task, or uses what nobody can install.
         ConfigError: The folder is in use.
     """
     record = read_record(run)
@@ -180,6 +181,12 @@ def _require_fit(run: Path, record: Mapping[str, Any], catalogue: Catalogue) -> 
             "the run is a fork of another one",
             f"run its whole configuration: lw2g run {as_word(run / CONFIG)}",
         )
+    for distribution, had in code_among([run]).items():
+        if is_of_several(had):
+            raise DataError(
+                f"the run was learned by several versions of {distribution}'s code",
+                f"run its whole configuration: lw2g run {as_word(run / CONFIG)} --out NEW",
+            )
     require_hash(record)
     require_no_oracle(record, catalogue)
     components = {}

@@ -102,4 +102,5 @@ def test_cells_of_other_plugin_code_are_told(tmp_path: Path, monkeypatch: pytest
         assert differ in said("report", "out", *every)
     said("sweep", "retry", "out", "--stale")
     assert "other code" not in said("sweep", "status", "out")
+    assert "x cautious, old 1 | 1 |" in said("report", "out", "out/.stale", "--format", "md")
     assert differ not in said("report", "out")

@@ -101,7 +101,8 @@ def test_code_that_has_left_nothing_learned_does_not_count(module, tmp_path, che
     edit(module)
     told = "code-dist 1.0: other code then; the tasks of this run are learned by both"
     assert files.note_code([POLICY]) == [told] * counts
-    assert list(code_among([files.path])["code-dist"]) == [first] * counts + [code_now("code-dist")]
+    had = tuple(sorted([first] * counts + [code_now("code-dist")]))
+    assert code_among([files.path]) == {"code-dist": {had: 1}}
 
 
 def test_a_run_that_goes_on_has_had_both(module, tmp_path):
@@ -118,5 +119,5 @@ def test_a_run_that_goes_on_has_had_both(module, tmp_path):
     both = [first, code_now("code-dist")]
     assert code_with(files.path, [POLICY]) == {"code-dist": both}
     old = noted(tmp_path / "old", [{"kind": "policy", "name": "cautious", **MINE}])
-    assert code_among([files.path, old]) == {"code-dist": {both[0]: 1, both[1]: 1, "1.0": 1}}
-    assert [is_of_several(code) for code in (both, ["1.0", both[0]])] == [True, False]
+    assert code_among([files.path, old]) == {"code-dist": {tuple(sorted(both)): 1, ("1.0",): 1}}
+    assert [is_of_several(of_runs) for of_runs in ([both], [["1.0"], both[:1]])] == [True, False]

@@ -182,23 +182,25 @@ def test_markdown_has_means_differences_and_remarks(folder):
 
 
 def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
-    """One line defines the columns; what marks mean, what does not count and whose values come next."""
+    """Columns, marks, what does not compare (a line for each sentence), what does not count, whose values."""
     write_run(70.0, **{"baseline.name": "simple-cil", "baseline.epochs": 9})
     write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     printed = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min")
     remarks = [line for line in printed.splitlines() if line.startswith("- ")]
-    assert len(remarks) == 6
+    assert len(remarks) == 7
     assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
     assert "class order, left out where it rounds to 0; control: a bound" in remarks[1]
-    assert remarks[4].startswith("- not counted: ")
-    assert "lw2g resume" in remarks[4]
-    hidden = int(remarks[5].removesuffix(" more (--all)").removeprefix("- "))
+    assert remarks[3].startswith("- constraints differ, not the policy alone: ")
+    assert remarks[4].startswith("- rows have different seeds, and ")
+    assert remarks[5].startswith("- not counted: ")
+    assert "lw2g resume" in remarks[5]
+    hidden = int(remarks[6].removesuffix(" more (--all)").removeprefix("- "))
     every = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min", "--all")
     assert "- PRA: retrieval accuracy: mean over tasks" in every
     assert hidden > 1
     assert every.count("\n- ") > hidden + 5
-    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 6
+    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 7
 
 
 @pytest.mark.parametrize("mix", [["protocol"], ["splits", "protocol"], "protocol"])

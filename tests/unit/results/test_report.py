@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 
@@ -358,15 +359,17 @@ ACROSS = "rows have different code of my-dist"
 @pytest.mark.parametrize(
     ("always", "least", "told"),
     [
-        (["1.0 aa", "1.0 aa", "1.0 bb"], [], [f"{WITHIN} 1.0 aa in 2 runs, 1.0 bb in 1 run"]),
-        ([None, "2.0 aa"], [], [f"{WITHIN} 1.0 in 1 run, 2.0 aa in 1 run"]),
+        (["1.0 aa", "1.0 aa", "1.0 bb"], [], [f"{WITHIN}: 2 runs learned by 1.0 aa, 1 by 1.0 bb"]),
+        ([None, "2.0 aa"], [], [f"{WITHIN}: 1 run learned by 1.0, 1 by 2.0 aa"]),
+        (["1.0 aa", "1.0 aa+1.0 bb"], [], [f"{WITHIN}: 1 run learned by 1.0 aa, 1 by 1.0 aa and 1.0 bb"]),
+        (["1.0 bb+1.0 aa"], [], [f"{WITHIN}: 1 run learned by 1.0 aa and 1.0 bb"]),
         ([None, "1.0 aa", "1.0 aa"], [], []),  # one of an older lw2g
         (["1.0 aa"], ["1.0 bb"], [f"{ACROSS}: 1.0 aa (dual-prompt x always), 1.0 bb (dual-prompt x min)"]),
         (
             ["1.0 aa", "1.0 bb"],
             ["1.0 bb", "1.0 bb"],
             [
-                f"{WITHIN} 1.0 aa in 1 run, 1.0 bb in 1 run",
+                f"{WITHIN}: 1 run learned by 1.0 aa, 1 by 1.0 bb",
                 f"{ACROSS}: 1.0 aa and 1.0 bb (dual-prompt x always), 1.0 bb (dual-prompt x min)",
             ],
         ),
@@ -380,14 +383,14 @@ def test_runs_and_rows_with_different_code_are_told(write_run, installed, always
     for method, had in (({}, always), (LW2G, least)):
         for seed, code in enumerate(had):
             runs.append(write_run(80.0, **method, **{"run.seed": seed}))
-            noted = {"components": [MINE], "code": {} if code is None else {"my-dist": [code]}}
+            noted = {"components": [MINE], "code": {} if code is None else {"my-dist": code.split("+")}}
             (runs[-1].path / "plugins.json").write_bytes(seal_json(noted))
     (table,) = tables_of(runs, installed)
     may_be = ": a difference may be the code's"
     whole = [f"{one}{may_be}" if one.startswith(ACROSS) else one for one in told]
     assert [one for one in table.unlike if "different code" in one] == whole
     few = [one for one in few_remarks_on(table, (), None, "here") if "different code" in one]
-    assert few == (["; ".join(table.unlike)] if whole else [])
+    assert few == whole  # each is a line of its own
 
 
 @pytest.mark.parametrize(
@@ -409,6 +412,31 @@ def test_a_run_that_was_repeated_with_other_code_is_a_row_beside_the_old_one(
     (table,) = tables_of(runs, installed)
     assert [row.label for row in table.rows] == names
     assert any(note.startswith("rows have different code") for note in table.unlike) == (len(names) > 1)
+
+
+def test_old_runs_of_a_sweep_are_rows_named_after_those_of_its_grid(write_run, installed, tmp_path):
+    """`report DIR DIR/.stale`: one row a label, whatever code its runs had; one more for a second time."""
+    of_rows = {"plain": {}, "decay": {"baseline.epochs": 9}, "": LW2G}
+    cells = []
+    for row, options in of_rows.items():
+        for seed in (0, 1):
+            path = write_run(80.0, **options, **{"run.seed": seed}).path
+            cells.append({"name": path.name, "row": row})
+            for number, code in enumerate(("1.0 aa", "1.0 bb") if seed else ("1.0 aa",), start=1):
+                old = Path(shutil.copytree(path, tmp_path / ".stale" / f"{path.name}-{number}"))
+                codes = [code, "1.0 bb"] if seed else [code]
+                noted = {"components": [MINE], "code": {"my-dist": codes}}
+                (old / "plugins.json").write_bytes(seal_json(noted))
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
+    (table,) = tables_of(list(find_runs([tmp_path, tmp_path / ".stale"])), installed)
+    names = ["plain", "decay", "dual-prompt x min"]
+    every = [
+        *((name, 2) for name in names),
+        *((f"{name}, old 1", 2) for name in names),
+        *((f"{name}, old 2", 1) for name in names),
+    ]
+    assert sorted((row.label, len(row.runs)) for row in table.rows) == sorted(every)
+    assert [row.label for row in table.rows][:4] == [*names, "plain, old 1"]
 
 
 def test_records_edited_after_their_run_are_told_first(write_run, installed):

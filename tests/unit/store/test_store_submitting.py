@@ -35,18 +35,24 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "store.md"
         ({"protocol_hash": None}, "run it anew: lw2g.run('RUN/config.toml'"),
         ({"oracle": True}, "retrieval 'oracle' is told the task"),
         ({"local": True}, "belongs to no installed distribution"),
+        ({"code": ["0.1 aa", "0.1 bb"]}, "by several versions of my-method's code; run its whole"),
     ],
 )
 def test_runs_that_no_store_takes_are_refused(
     honest: tuple[Path, Path, Path], known: Catalogue, tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    """Unfinished runs, forks, oracles, local components and old records: one line, and nothing is left."""
+    """Unfinished runs, forks, oracles, local components, changed code, old records: nothing is left."""
     run = Path(shutil.copytree(honest[0], tmp_path / "run"))
     record = unseal_json(run / "record.json")
     if "oracle" in change:
         record["config"]["retrieval"] = {"name": "oracle"}
     if "local" in change:
         record["config"]["baseline"]["name"] = "local-mine"
+    if "code" in change:
+        of_mine = {"plugin": "mine", "distribution": "my-method", "version": "0.1"}
+        noted = {"components": [{"kind": "policy", "name": "mine", **of_mine}]}
+        code = {"my-method": change["code"]}
+        (run / "plugins.json").write_bytes(seal_json({**noted, "code": code}))
     (run / "record.json").write_bytes(seal_json(record | {k: v for k, v in change.items() if k in record}))
     with pytest.raises(DataError) as caught:
         submit(run, known, tmp_path / "out", TOLD)
