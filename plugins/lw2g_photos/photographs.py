@@ -160,8 +160,8 @@ def learn(
         The new model, and the report as ``lw2g learn --json`` prints it. Shares are in percent, and what
         nothing tells is None:
 
-        - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of the folders of
-          images (the latter empty where a fifth was left out);
+        - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of folders (the
+          latter empty where a fifth was left out);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
