@@ -27,7 +27,7 @@ from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, new_folder, step_lines
-from lw2g_photos.training_command import training_command
+from lw2g_photos.training_line import training_command
 
 if TYPE_CHECKING:
     from lw2g.model.trained import TrainedModel

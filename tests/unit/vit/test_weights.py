@@ -150,7 +150,7 @@ def test_files_of_something_else(make_vit, tmp_path, name):
     tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
     write = {".npz": lambda: np.savez(path, **arrays), ".pth": lambda: torch.save(tensors, path)}
     write.get(path.suffix, lambda: save_file(tensors, path))()
-    with pytest.raises(DataError, match="is no weights file: it holds 'train_.', 'train_.'"):
+    with pytest.raises(DataError, match=r"is no weights file: it holds 'train_.', 'train_.'"):
         load_weights(make_vit(), path)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lw2g_photos.training_command import training_command
+from lw2g_photos.training_line import training_command
 
 NOT_GIVEN: dict[str, Any] = {
     **{"backbone": None, "weights": None, "image_size": None},
