@@ -29,6 +29,7 @@ __all__ = [
     "as_options",
     "as_typed",
     "folder_as_file",
+    "for_folder",
     "offered_settings",
     "parse_settings",
     "place_remedy",
@@ -193,12 +194,13 @@ def as_typed(choices: Mapping[str, Any]) -> str:
     return " ".join(words)
 
 
-def _for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
+def for_folder(folder: Path, given: Container[str], classes: int | None = None) -> dict[str, Any]:
     """Return the options under which a folder of photographs runs, but those that are given, by their keys.
 
     Args:
         folder: The folder, of ``<class>/*`` or of ``train/`` and ``test/`` with these below.
         given: Keys of options.
+        classes: How many there are; None to count them.
     """
     from lw2g.pixels.found_images import named_folders
 
@@ -207,7 +209,8 @@ def _for_folder(folder: Path, given: Container[str]) -> dict[str, Any]:
     train = folder / "train"
     if not train.is_dir():
         options["benchmark.test_share"] = 0.2
-    classes = len(named_folders(train if train.is_dir() else folder))
+    if classes is None:
+        classes = len(named_folders(train if train.is_dir() else folder))
     # the most that divide the classes into tasks; a prime number of them into two tasks, one smaller
     steps = [step for step in range(2, min(classes, 11)) if classes % step == 0]
     if steps:
@@ -234,7 +237,7 @@ def folder_as_file(folder: Path, given: Container[str], command: str, words: str
             f"go on with it: lw2g resume {as_word(folder)}, or run it anew: {command} "
             f"{as_word(folder / CONFIG)}",
         )
-    fitting = as_typed(_for_folder(folder, given))
+    fitting = as_typed(for_folder(folder, given))
     return ConfigError(
         f"{str(folder)!r} is a folder and no TOML file", f"of images: {command} {fitting} {words}".strip()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lw2g.config.describe import plain
@@ -21,15 +21,15 @@ from lw2g.results.row_names import weights_name
 
 __all__ = [
     "benchmark_title",
+    "comparable",
     "conditions_of",
     "data_names",
     "differing_facts",
     "names_of_mixable",
-    "official_name",
-    "split_names",
     "stream_options",
     "task_size",
     "told_apart",
+    "why_apart",
 ]
 
 _LONGEST = 30
@@ -211,10 +211,10 @@ def names_of_mixable(
     def checkpoint(run: ReportedRun) -> str:
         return weights_name(run.record, catalogue)
 
-    return dict(zip(MIXABLE, (checkpoint, split_names(runs), _protocol_names(runs)), strict=True))
+    return dict(zip(MIXABLE, (checkpoint, _split_names(runs), _protocol_names(runs)), strict=True))
 
 
-def official_name(run: ReportedRun) -> str:
+def _official_name(run: ReportedRun) -> str:
     """Return an official protocol, which is a method's own and ranks with no other; empty if it is none.
 
     Records from before protocols had hashes stay together.
@@ -238,7 +238,7 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
 
     def plain_name(run: ReportedRun) -> tuple[str, str]:
         """Return the protocol's name and the weights: transforms follow from the backbone as well."""
-        return official_name(run) or str(run.record["protocol"]), run.record["backbone"]["sha256"]
+        return _official_name(run) or str(run.record["protocol"]), run.record["backbone"]["sha256"]
 
     facts_of_name = defaultdict(set)
     for run in runs:
@@ -269,7 +269,7 @@ def differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
     return differing
 
 
-def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
+def _split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
     """Return a function that names a run's split, with a hash if runs with one name have different images."""
     fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
     tested: dict[str, set[str]] = defaultdict(set)
@@ -290,6 +290,56 @@ def split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
         return name
 
     return name_of
+
+
+def comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
+    """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
+    split_name = _split_names(runs)
+    parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
+    for run in runs:
+        split = "" if "splits" in mix else split_name(run)
+        official = "" if "protocols" in mix else _official_name(run)
+        parts[split, official].append(run)
+    return list(parts.values())
+
+
+def why_apart(parts: Sequence[Sequence[ReportedRun]], catalogue: Catalogue) -> str:
+    """Return in what the runs of several tables differ, by the first run of each; empty for one table.
+
+    Args:
+        parts: The runs of each table, as :func:`comparable` returns them.
+        catalogue: Knows whose data a benchmark has.
+    """
+    if len(parts) < 2:
+        return ""
+    firsts = [part[0] for part in parts]
+    reasons = []
+    data = dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in firsts)
+    if len(data) > 1:
+        reasons.append(f"{_differing_data(firsts)} differ (data {_listed(data)})")
+    protocols = dict.fromkeys(_official_name(run) or "none" for run in firsts)
+    if len(protocols) > 1:
+        reasons.append(f"official protocols differ ({_listed(protocols)})")
+    tables = f"{len(parts)} tables of {benchmark_title(firsts[0], catalogue)}"
+    return f"{tables}: their {', and their '.join(reasons or ['splits differ'])}"
+
+
+def _differing_data(runs: Sequence[ReportedRun]) -> str:
+    """Return in what the data of runs differ, as far as their records tell it."""
+    if len({run.options.get("benchmark.split") for run in runs}) > 1:
+        return "splits"
+    if len({frozenset(run.record["class_names"]) for run in runs}) > 1:
+        return "classes"
+    tested = {frozenset(run.record.get("image_hashes") or ()) for run in runs}
+    if frozenset() in tested:  # there are no hashes
+        return "images"
+    return "test images" if len(tested) > 1 else "training images"
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return names in a row, the last one behind an *and*."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _tested_images(run: ReportedRun) -> str:

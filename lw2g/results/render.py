@@ -63,7 +63,7 @@ def as_markdown(
         others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """
     remarks_of = partial(few_remarks_on, others=others) if others else _every_remark_on
-    parts = []
+    parts = [f"{table.apart}\n" for table in tables if table.apart]
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
         above = "; ".join(filter(None, (", ".join(table.conditions), table.draws)))

@@ -20,15 +20,15 @@ from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.conditions import (
     benchmark_title,
+    comparable,
     conditions_of,
     data_names,
     differing_facts,
     names_of_mixable,
-    official_name,
-    split_names,
     stream_options,
     task_size,
     told_apart,
+    why_apart,
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
@@ -181,6 +181,7 @@ class Table:
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
         alike: Those of the notes that say the same of every row.
+        apart: Of the first of several tables of equal data and tasks, why they are not one; else empty.
     """
 
     benchmark: str
@@ -193,6 +194,7 @@ class Table:
     unlike: tuple[str, ...]
     notes: tuple[str, ...]
     alike: frozenset[str] = frozenset()
+    apart: str = ""
 
     @property
     def draws(self) -> str:
@@ -303,22 +305,11 @@ def tables_of(
             else:
                 others.append(run)
         # unfinished runs are named once, in the first table of their group
-        first, *further = _comparable(tabled, mix) or [[]]
-        tables.append(_table(first, others, catalogue, mix))
+        first, *further = parts = comparable(tabled, mix) or [[]]
+        tables.append(attrs.evolve(_table(first, others, catalogue, mix), apart=why_apart(parts, catalogue)))
         for part in further:
             tables.append(_table(part, [], catalogue, mix))
     return _with_unique_titles(tables)
-
-
-def _comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
-    """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
-    split_name = split_names(runs)
-    parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
-    for run in runs:
-        split = "" if "splits" in mix else split_name(run)
-        official = "" if "protocols" in mix else official_name(run)
-        parts[split, official].append(run)
-    return list(parts.values())
 
 
 def _with_unique_titles(tables: Sequence[Table]) -> list[Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +91,16 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
     Raises:
         ConfigError: The format is not known.
-        DataError: The file is missing, cannot be read or does not fit the model.
+        DataError: The file is missing, cannot be read, holds no weights or does not fit the model.
     """
     if format_of(path) == "npz":
         _load_npz(model, weight_files(path)[0])
         return
     model_state = model.state_dict()
     drops = _classifier(model)
-    tensors = from_transformers(read_weights(path, model_state), str(path))
+    read = read_weights(path, model_state)
+    _require_weights(read, path)
+    tensors = from_transformers(read, str(path))
     state = _own_tensors(tensors, str(path), model_state, drops)
     if state.keys() != model_state.keys() or _has_other_tables(state, model_state):
         converted = filtered(state, model, str(path))
@@ -192,16 +194,13 @@ def _own_tensors(
 
 def _load_npz(model: Any, path: Path) -> None:
     """Load a checkpoint of Google's in JAX's layout by timm's own reader, after what that does not check."""
+    kinds = _kinds_of_arrays(path)
+    _require_weights(kinds, path)
     try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            whole = [name for name in arrays.files if not np.issubdtype(arrays[name].dtype, np.floating)]
-            if whole:
-                raise ValueError(f"{whole[0]!r} holds {arrays[whole[0]].dtype}")
-            blocks = set()
-            for name in arrays.files:
-                match = re.search(r"encoderblock_(\d+)/", name)
-                if match:
-                    blocks.add(match[1])
+        whole = [name for name, kind in kinds.items() if not np.issubdtype(kind, np.floating)]
+        if whole:
+            raise ValueError(f"{whole[0]!r} holds {kinds[whole[0]]}")
+        blocks = {match[1] for name in kinds if (match := re.search(r"encoderblock_(\d+)/", name))}
         if blocks and len(blocks) != len(model.blocks):
             # timm reads the blocks it needs and ignores the rest
             raise ValueError(f"it has {len(blocks)} blocks and the model {len(model.blocks)}")
@@ -211,6 +210,34 @@ def _load_npz(model: Any, path: Path) -> None:
             f"weights file {str(path)!r} does not fit the model ({first_line(error)})",
             "name the architecture that the file was made for with --backbone",
         ) from error
+
+
+def _kinds_of_arrays(path: Path) -> dict[str, np.dtype[Any]]:
+    """Return the type of each array in a file, all of which are read.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file, np.load(file) as arrays:
+            return {name: arrays[name].dtype for name in arrays.files}
+    except Exception as error:  # given noise, numpy may raise anything
+        raise DataError(
+            f"weights file {str(path)!r} cannot be read ({first_line(error)})", "download it again"
+        ) from error
+
+
+def _require_weights(names: Iterable[str], path: Path) -> None:
+    """Refuse a file without a name that weights have, such as one of images or features.
+
+    Raises:
+        DataError: It has none.
+    """
+    if not any(name.endswith(("weight", "kernel")) for name in names):
+        raise DataError(
+            f"{str(path)!r} is no weights file: it holds {first_few(names) or 'nothing'}",
+            "name the file of the backbone's weights",
+        )
 
 
 def _require_numbers(state: Mapping[str, Tensor], model: nn.Module, path: Path) -> None:

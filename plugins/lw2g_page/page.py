@@ -85,6 +85,7 @@ class _Section:
         benchmark: The name of the data.
         kind: What kind of learning its stream asks for, in the field's words.
         title: That name and the size of tasks.
+        apart: Why it and further tables of equal data and tasks are not one; empty but in the first.
         question: What the table answers.
         answer: The answer.
         conditions: What its runs have in common: of what, and what it is.
@@ -108,6 +109,7 @@ class _Section:
     benchmark: str
     kind: str
     title: str
+    apart: str
     question: str
     answer: Answer
     conditions: Sequence[tuple[str, str]]
@@ -268,6 +270,7 @@ def _section(
         benchmark=table.benchmark,
         kind=_kind_of(table),
         title=table.title,
+        apart=table.apart,
         question=question_of(table, reference, named=against is not None),
         answer=answer_of(table, reference),
         conditions=conditions_above(table, _num_tested(opened)),

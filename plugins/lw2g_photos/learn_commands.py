@@ -27,6 +27,7 @@ from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, new_folder, step_lines
+from lw2g_photos.training_line import training_command
 
 if TYPE_CHECKING:
     from lw2g.model.trained import TrainedModel
@@ -63,7 +64,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report, model)
+        _say_what_next(report, model, training_command(folder, report["classes"], options))
 
 
 @click.command(
@@ -144,12 +145,13 @@ def _rejecting(model: TrainedModel) -> str:
     return f" --reject {USUAL_REJECT:g}" if can_reject(model) else ""
 
 
-def _say_what_next(report: Mapping[str, Any], made: TrainedModel) -> None:
+def _say_what_next(report: Mapping[str, Any], made: TrainedModel, training: str) -> None:
     """Print what a new model is for, and what may make a better one.
 
     Args:
         report: Of what made it.
         made: The model.
+        training: The command that trains on the same images; empty where none can.
     """
     model = shlex.quote(as_typed(report["out"]))
     if made.backbone.takes_vectors:
@@ -158,21 +160,23 @@ def _say_what_next(report: Mapping[str, Any], made: TrainedModel) -> None:
         lines = [
             f"next: lw2g predict {model} PHOTO{_rejecting(made)}, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
-            f"more accuracy: {_more_accuracy(report)}",
+            f"more accuracy: {_more_accuracy(report, training)}",
         ]
     for line in lines:
         click.echo(printable(line))
 
 
-def _more_accuracy(report: Mapping[str, Any]) -> str:
+def _more_accuracy(report: Mapping[str, Any], training: str) -> str:
     """Return what may answer better than a new model."""
     if "choice" not in report:
         return "start without --head, which tries several layers, too"
     more = "more images of each class"
+    if not training:
+        return more
     known = report["training"]
     if known is None:
-        return f"{more}, or training: lw2g run --trained --benchmark folder --set benchmark.root=FOLDER"
+        return f"{more}, or training: {training}"
     gained = f"ended {known['words']} (ViT-Tiny)"
     if known["most"] <= 0:  # what lost on every stream is no advice
-        return f"{more}, not training (lw2g run --trained), which {gained}"
-    return f"{more}; training (lw2g run --trained) {gained}"
+        return f"{more}, not training, which {gained}"
+    return f"{more}; training {gained}: {training}"

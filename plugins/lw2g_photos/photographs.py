@@ -79,7 +79,7 @@ def start(
 
     Returns:
         The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
-        ``training`` what training added on streams of as many images a class, as easy for lda (or None).
+        ``training`` what training added on streams of as many images a class, as hard for lda (or None).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
@@ -160,7 +160,8 @@ def learn(
         The new model, and the report as ``lw2g learn --json`` prints it. Shares are in percent, and what
         nothing tells is None:
 
-        - ``out``, the folder, and ``seconds``;
+        - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of folders (the
+          latter empty where a fifth was left out);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);

@@ -109,8 +109,8 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
         rows: Of each class its name, how many of its images are found in percent (None where none was
             checked), and what the others are taken for, the most frequent first.
 
-    >>> lowest_classes([("cat", 80.0, ["dog"]), ("dog", 100.0, []), ("ant", None, [])])
-    'lowest: cat 80 % (taken for dog)'
+    >>> lowest_classes([("cat", 80.0, ["dog"]), ("dog", 90.0, ["cat", "ant"]), ("ant", None, [])])
+    'lowest: cat 80 % right (others taken for dog), dog 90 % right (others taken for cat, ...)'
     """
     missed = [
         (found, name, taken_for) for name, found, taken_for in rows if found is not None and found < 100
@@ -118,7 +118,8 @@ def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> s
     missed.sort(key=lambda row: row[:2])
     shown = []
     for found, name, taken_for in missed[:_LOWEST]:
-        shown.append(f"{name} {found:.0f} %" + (f" (taken for {taken_for[0]})" if taken_for else ""))
+        others = f" (others taken for {taken_for[0]}{', ...' * (len(taken_for) > 1)})" if taken_for else ""
+        shown.append(f"{name} {found:.0f} % right{others}")
     return f"lowest: {', '.join(shown)}" if shown else ""
 
 

@@ -19,7 +19,7 @@ BANDS = (70.0, 85.0)
 """Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
 _LIKE = 2.0
 """Streams are alike whose images a class differ by this factor at most."""
-_ALIKE = "about as many images a class and about as easy for lda"
+_ALIKE = "as many images a class and as hard"
 
 
 @attrs.frozen(kw_only=True)
@@ -67,18 +67,26 @@ class TrainingGain:
         >>> str(TrainingGain(least=0.5, most=0.5, streams=1, sure=0)).partition(" with ")[0]
         '0.5 points above such a model in the one experiment'
         """
-        most = _beside(self.most)
+        where = f"{_span(round(self.least, 1), round(self.most, 1))} such a model"
         if self.streams == 1:
             sure = "beyond" if self.sure else "within"
-            return f"{most} such a model in the one experiment with {_ALIKE}, {sure} chance"
-        where = f"between {_beside(self.least)} and {most} such a model"
-        count = f"in {self.streams} experiments with {_ALIKE}"
-        return f"{where} {count}, {self.sure or 'none'} of them beyond chance"
+            return f"{where} in the one experiment with {_ALIKE}, {sure} chance"
+        return f"{where} in {self.streams} experiments with {_ALIKE}, {self.sure or 'none'} beyond chance"
 
 
-def _beside(points: float) -> str:
-    """Return a difference of accuracies in words."""
-    return f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"
+def _span(least: float, most: float) -> str:
+    """Return in words how far accuracies end from another one.
+
+    >>> _span(-0.0, 0.0), _span(0.2, 1.0), _span(-1.0, 0.2), _span(-3.0, -1.0)
+    ('level with', '0.2 to 1.0 points above', '1.0 points below to 0.2 above', '3.0 to 1.0 points below')
+    """
+    if least == most == 0:
+        return "level with"
+    if least < 0 < most:
+        return f"{-least:.1f} points below to {most:.1f} above"
+    side = "above" if most > 0 else "below"
+    ends = dict.fromkeys(f"{abs(end):.1f}" for end in (least, most))
+    return f"{' to '.join(ends)} points {side}"
 
 
 @lru_cache(maxsize=1)

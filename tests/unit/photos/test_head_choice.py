@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -224,17 +226,14 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert report["training"]["least"] == -1.0
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = (
-        "ended between 1.0 points below and 0.5 points above such a model in 2 experiments with about as "
-        "many images a class and about as easy for lda, 1 of them beyond chance (ViT-Tiny)"
+        "ended 1.0 points below to 0.5 above such a model in 2 experiments with as many images a class and "
+        "as hard, 1 beyond chance (ViT-Tiny): lw2g run --trained --benchmark folder"
     )
-    assert f"more images of each class; training (lw2g run --trained) {words}" in done.stdout
+    assert f"more images of each class; training {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
-    assert (
-        "each class, not training (lw2g run --trained), which ended between 3.0 points below and"
-        in done.stdout
-    )
+    assert "each class, not training, which ended 3.0 to 1.0 points below such a model" in done.stdout
     monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
     assert "more accuracy: more images of each class, or training: lw2g run --trained" in done.stdout
@@ -244,6 +243,22 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     _write(tmp_path / "two" / "blue", (90, 90, 170), 8, np.random.default_rng(2))
     CliRunner().invoke(main, ["start", str(tmp_path / "two"), str(tmp_path / "of two")])
     assert not asked, "two classes are told apart easily whatever they show"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["photos", "my photos/train"])
+def test_the_command_that_trains_runs_as_it_is_printed(
+    folder: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Typed as it stands there, on class folders and on a split beside the other."""
+    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
+    shutil.copytree(photos / "photos", tmp_path / folder)
+    shutil.copytree(photos / "test", tmp_path / "my photos" / "test")
+    done = CliRunner().invoke(main, ["start", str(tmp_path / folder), str(tmp_path / "model")])
+    command = re.search("training.*: lw2g (run .*)", done.stdout)
+    assert command is not None, done.output
+    planned = CliRunner().invoke(main, [*shlex.split(command[1]), "--dry-run"])
+    assert planned.exit_code == 0, planned.output
 
 
 def test_units_are_a_candidate_where_they_are_asked_for(photos: Path, tmp_path: Path) -> None:

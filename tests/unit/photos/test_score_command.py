@@ -76,7 +76,7 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     ]
     found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
     assert lowest_classes([*found, ("d", None, [])]) == "lowest: " + ", ".join(
-        f"c{share} {share} % (taken for x)" for share in (90, 91, 92)
+        f"c{share} {share} % right (others taken for x)" for share in (90, 91, 92)
     )
 
 
@@ -138,7 +138,7 @@ def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == [
         "accuracy: 80.0 % of 5 images of 2 classes (95 % interval 37.6 to 96.4)",
-        "lowest: red 75 % (taken for blue); each class: --all",
+        "lowest: red 75 % right (others taken for blue); each class: --all",
     ]
     whole = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more"), "--all"]).stdout
     assert "blue (1)" in whole

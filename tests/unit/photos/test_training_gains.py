@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lw2g_photos.training_gains import Gain, TrainingGain, known_gains, training_gain
 
 
@@ -18,16 +20,31 @@ def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     assert training_gain(20, 70, known) == TrainingGain(least=7.0, most=7.0, streams=1, sure=1)
     assert training_gain(20, 69.9, known) is None
     assert training_gain(9, 90, known) is None
+    alike = "with as many images a class and as hard"
     assert (
         str(training_gain(20, 95, known))
-        == "between 1.0 points below and 0.5 points above such a model in 2 experiments with about as many "
-        "images a class and about as easy for lda, none of them beyond chance"
+        == f"1.0 points below to 0.5 above such a model in 2 experiments {alike}, none beyond chance"
     )
-    one = str(training_gain(20, 84, known))
-    assert one.startswith(
-        "7.0 points above such a model in the one experiment with about as many images a class"
+    assert (
+        str(training_gain(20, 84, known))
+        == f"7.0 points above such a model in the one experiment {alike}, beyond chance"
     )
-    assert one.endswith("lda, beyond chance")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "words"),
+    [
+        (0.2, 1.0, "0.2 to 1.0 points above"),
+        (-1.0, -0.2, "1.0 to 0.2 points below"),
+        (-1.0, 0.2, "1.0 points below to 0.2 above"),
+        (0.51, 0.54, "0.5 points above"),
+        (-0.04, 0.04, "level with"),
+        (-0.5, 0.01, "0.5 to 0.0 points below"),
+    ],
+)
+def test_a_span_has_one_sign_where_its_ends_have_one(least: float, most: float, words: str) -> None:
+    """As printed: ends of one sign share a word, and ends that look alike are one."""
+    assert str(TrainingGain(least=least, most=most, streams=2, sure=0)).startswith(f"{words} such a model ")
 
 
 def test_the_file_holds_streams_near_and_far() -> None:

@@ -492,6 +492,8 @@ def test_show_says_from_which_folders_it_was_learned_and_tested(glyphs: Path, tm
     )
     assert re.search(said, command("show", model).stdout.splitlines()[1])
     assert (report["learned_from"], report["tested_on"]) == ("photos/train", "photos/test")
+    described = f"{lw2g.start.__doc__}{lw2g.learn.__doc__}"
+    assert not [key for key in (*report, *report["classes"][0]) if f"``{key}``" not in described]
     assert str(tmp_path) not in command("show", model, "--json").stdout
     given = [(Image.open(path), path.parent.name) for path in sorted((glyphs / "cat").rglob("*.png"))]
     lw2g.learn(model, given, out=tmp_path / "more", test=tmp_path / "photos/test", device="cpu")

@@ -306,6 +306,43 @@ def test_what_does_not_compare_makes_no_table_unless_asked_for(write_run, instal
     assert f"mixes {kind}: rows with different ones are not comparable" in table.unlike
 
 
+OTHER_DATA = {"record.fingerprints.benchmark": "d" * 64}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "differing"),
+    [
+        ({}, OTHER_DATA, "images differ (data {} and dddddddd)"),
+        (
+            {"record.image_hashes": ["x"]},
+            {"record.image_hashes": ["y"]},
+            "test images differ (data {} and dddddddd)",
+        ),
+        (
+            {"record.image_hashes": ["x"]},
+            {"record.image_hashes": ["x"]},
+            "training images differ (data {} and",
+        ),
+        ({}, {"record.class_names": ["a", "z"]}, "classes differ (data {} and dddddddd)"),
+        ({}, {"benchmark.split": "coda"}, "splits differ (data {} and dddddddd)"),
+    ],
+)
+def test_why_runs_of_a_benchmark_have_several_tables(write_run, installed, first, second, differing):
+    """It stands once, above the tables; a benchmark of one table needs no reason."""
+    runs = [
+        write_run(1.0, **first),
+        write_run(2.0, **OTHER_DATA | second),
+        write_run(3.0, **{"run.seed": 1}, **first),
+    ]
+    tables = tables_of(runs, installed)
+    printed = as_markdown(tables, [COLUMNS["faa"]], None)
+    data = runs[0].record["fingerprints"]["benchmark"][:8]
+    assert tables[0].apart.startswith(f"2 tables of {tables[0].benchmark}: their {differing.format(data)}")
+    assert printed.startswith(f"{tables[0].apart}\n\n### ")
+    assert printed.count("2 tables of") == 1
+    assert not tables_of(runs[::2], installed)[0].apart
+
+
 def test_a_real_record_has_what_reports_read(finished, catalogue):
     """Every column, the title and the label come from the record of an actual run."""
     run = read_run(finished[0])

@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from timm.models.vision_transformer import checkpoint_filter_fn
 
 from lw2g.errors import ConfigError, DataError
@@ -129,7 +130,7 @@ def test_position_embeddings_are_resampled_as_by_timm(make_vit, tmp_path):
         ("model.onnx", b"x", ConfigError, "unknown weights format '.onnx'"),
         ("broken.safetensors", b"not one", DataError, "cannot be read"),
         ("broken.pth", b"not one", DataError, "cannot be read"),
-        ("broken.npz", b"not one", DataError, "does not fit the model"),
+        ("broken.npz", b"not one", DataError, "cannot be read"),
     ],
 )
 def test_unreadable_files(make_vit, tmp_path, name, content, error, message):
@@ -138,6 +139,18 @@ def test_unreadable_files(make_vit, tmp_path, name, content, error, message):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(error, match=message):
+        load_weights(make_vit(), path)
+
+
+@pytest.mark.parametrize("name", ["images.npz", "images.safetensors", "images.pth"])
+def test_files_of_something_else(make_vit, tmp_path, name):
+    """Images or features under the name of a format of weights: no architecture is asked for."""
+    path = tmp_path / name
+    arrays = {"train_x": np.zeros((2, 3), dtype=np.uint8), "train_y": np.zeros(2, dtype=np.float32)}
+    tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+    write = {".npz": lambda: np.savez(path, **arrays), ".pth": lambda: torch.save(tensors, path)}
+    write.get(path.suffix, lambda: save_file(tensors, path))()
+    with pytest.raises(DataError, match=r"is no weights file: it holds 'train_.', 'train_.'"):
         load_weights(make_vit(), path)
 
 

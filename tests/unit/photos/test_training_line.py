@@ -1,0 +1,61 @@
+"""The command that trains on the images of a first model: typed as it is printed, it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lw2g_photos.training_line import training_command
+
+NOT_GIVEN: dict[str, Any] = {
+    **{"backbone": None, "weights": None, "image_size": None},
+    **{"boxes": None, "margin": 0.0, "min_side": 0, "square": True},
+}
+OF_FOLDER = "--benchmark folder --set benchmark.root=photos --set benchmark.test_share=0.2"
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "expected"),
+    [
+        ([8, 8], {}, f"{OF_FOLDER} --set benchmark.increment=2"),
+        ([8] * 3, {}, f"{OF_FOLDER} --set benchmark.increment=3"),
+        ([8] * 4, {}, f"{OF_FOLDER} --set benchmark.increment=2"),
+        ([8] * 5, {}, f"{OF_FOLDER} --set benchmark.increment=3 --set benchmark.uneven=true"),
+        ([8] * 6, {}, f"{OF_FOLDER} --set benchmark.increment=3"),
+        (
+            [8] * 4,
+            {"backbone": "vit-tiny", "weights": Path("my file.pth"), "image_size": 96},
+            f"--backbone vit-tiny --weights 'my file.pth' {OF_FOLDER} --set benchmark.increment=2 "
+            "--set backbone.image_size=96",
+        ),
+        (
+            [8] * 4,
+            {"boxes": Path("boxes.csv"), "margin": 0.1, "square": False},
+            f"{OF_FOLDER} --set benchmark.increment=2 --set benchmark.boxes=boxes.csv --set "
+            "benchmark.margin=0.1 --set benchmark.square=false",
+        ),
+        ([8], {}, None),
+        ([8, 8, 1], {}, None),
+    ],
+)
+def test_what_is_known_is_filled_in(images: list[int], options: dict[str, Any], expected: str | None) -> None:
+    """Folder, backbone, weights and tasks that divide the classes; nothing where no command would run."""
+    classes = [{"images": count} for count in images]
+    found = training_command(Path("photos"), classes, NOT_GIVEN | options)
+    assert found == ("" if expected is None else f"lw2g run --trained {expected}")
+
+
+@pytest.mark.parametrize(
+    ("tested", "expected"),
+    [(("a", "b"), "{} --set benchmark.increment=2"), (("a",), "{}/train --set benchmark.test_share=0.2 ")],
+)
+def test_a_split_is_trained_on_where_the_other_tests(
+    tested: tuple[str, ...], expected: str, tmp_path: Path
+) -> None:
+    """`DIR/train` beside a `DIR/test` of the same classes: the root is `DIR`, and no image is drawn."""
+    for name in ("train/a", "train/b", *(f"test/{name}" for name in tested)):
+        (tmp_path / name).mkdir(parents=True)
+    found = training_command(tmp_path / "train", [{"images": 8}] * 2, NOT_GIVEN)
+    assert f"benchmark.root={expected.format(tmp_path)}" in found
