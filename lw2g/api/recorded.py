@@ -82,7 +82,12 @@ class Recorded:
         """By a plugin's distribution the codes of it that have learned the run, where these differ."""
         from lw2g.disk.plugin_code import code_among, is_of_several
 
-        return {name: list(code) for name, code in code_among([self.run]).items() if is_of_several(code)}
+        by_name = code_among([self.run]).items()
+        return {
+            name: [code for had in of_runs for code in had]
+            for name, of_runs in by_name
+            if is_of_several(of_runs)
+        }
 
     @cached_property
     def method(self) -> str:
