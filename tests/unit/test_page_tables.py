@@ -78,7 +78,7 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r"task\*\),\s+in\s+(\d\.\d) to",
+    "README.md": r"task\*\),\s+at\s+(\d\.\d) to",
     "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
     "docs/frozen.md": r"Calibration error: (\d\.\d) to",
     "docs/worth.md": r"less\s+is\s+(\w+):\s+`tiny`",
