@@ -139,8 +139,8 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     )
     text = (
         f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
-        f"of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, of "
-        f"{len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
+        f"motion of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, "
+        f"of {len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
         f"{size} px in which it speaks: {spoken}. It says that new classes moved "
         "more; (i) did not show that old ones then lose."
     )

@@ -49,25 +49,26 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     yield (
         "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four "
-        "streams known. They speak of `chosen`, the best of two heads and their product by left-out images; "
-        "brackets, of the frozen answer, where it differs. *By the mean alone*: the interval has the margin "
-        "in it:"
+        "streams known. Verdicts on the frozen answer, in brackets where they differ on `chosen` (the best "
+        "of two heads and their product by left-out images), for which they were written. *By the mean "
+        "alone*: the interval has the margin in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
         verdicts.setdefault(name.partition(",")[0], []).append(verdict)
     for key, (first, *others) in verdicts.items():
         # of a hypothesis on several heads the last one, `auto`, is the frozen answer
-        differs = f" ({others[-1]})" if others and others[-1] != first else ""
-        yield f"    - {SAID[key]}: {first}{differs}"
+        own = others[-1] if others else first
+        differs = f" (`chosen`: {first})" if own != first else ""
+        yield f"    - {SAID[key]}: {own}{differs}"
 
 
 SAID = {
     "i": "no lower than the best single head by half a point",
     "i-far": "far from ImageNet above training on every task, whose head reads one layer",
-    "ii": "adapters of the first task add less than a point (`cifar-whole` apart)",
-    "iii": "training on every task above it, with its interval, on CIFAR alone (`cifar-whole`, below, was no "
-    "part)",
+    "ii": "adapters of the first task add less than a point to `chosen` (`cifar-whole` apart)",
+    "iii": "training on every task above `chosen`, with its interval, on CIFAR alone (`cifar-whole`, below, "
+    "was no part)",
     "iv-sure": "at most half the calibration error of uncalibrated `lda`",
     "iv-strangers": "by distance twice the strangers refused as by the probability",
 }
@@ -207,7 +208,10 @@ def told(stored: Any) -> dict[str, str]:
         above, below = sides(known, runs, TRAINED, role)
         fields[f"{{trained/{role}/number-above}}"] = str(len(above))
         fields[f"{{trained/{role}/number-below}}"] = str(len(below)) if below else "none"
-        fields[f"{{streams/{role}/number}}"] = str(len([name for name in names_of(role) if name in known]))
+        number = len([name for name in names_of(role) if name in known])
+        fields[f"{{streams/{role}/number}}"] = str(number)
+        fields[f"{{trained/{role}/below-too}}"] = f", below on {_listed(below)}" if below else ""
+        fields[f"{{trained/{role}/number-undecided}}"] = str(number - len(above) - len(below))
     above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
     fields["{trained/report/number-above-runs}"] = str(
         len([n for n in names_of("report") if n in above_runs])
