@@ -225,8 +225,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         """Return of each run the options by which it differs from others of the same components, as text.
 
         The seed, which stands in the rows, and what is of the machine do not count; nor does an option that
-        nothing reads, or that not all of them have, since it comes with a component that does not stand in
-        the rows.
+        nothing reads, a list that is empty, since nobody gave it, or what not all of them have, since it
+        comes with a component that does not stand in the rows.
         """
         from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
@@ -243,7 +243,7 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             differing = {}
             unread = unread_by(run, catalogue)
             for key, value in run.options.items():
-                if key in unread or not all(key in other for other in others):
+                if key in unread or value == [] or not all(key in other for other in others):
                     continue
                 if all(other[key] == value for other in others):
                     continue

@@ -75,15 +75,17 @@ def test_a_list_of_runs_shows_no_option_that_nothing_reads(write_run, tmp_path):
         {"benchmark.stream": "classes", "benchmark.tasks": 10, "benchmark.increment": 2},
         {"benchmark.stream": "repetition", "benchmark.tasks": 8, "benchmark.increment": 2},
         {"benchmark.stream": "domains", "benchmark.tasks": 9, "benchmark.increment": 5},
+        {"benchmark.stream": "domains", "benchmark.tasks": 9, "benchmark.domain_order": ["b", "a"]},
     ]
     for options in streams:
-        write_run(70.0, **{"benchmark.name": "folder", "benchmark.split": None, **options})
+        write_run(70.0, **{"benchmark.name": "folder", "benchmark.domain_order": [], **options})
     told = [row for row in call("runs", str(tmp_path)).splitlines() if "run-" in row]
     shown = [row.split("finished")[0].split(maxsplit=1)[1].strip() for row in told]
     assert shown == [
         "stream=classes, increment=2",
         "stream=repetition, increment=2, tasks=8",
         "stream=domains",
+        'stream=domains, domain_order=["b", "a"]',
     ]
 
 
