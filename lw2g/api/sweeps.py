@@ -21,6 +21,7 @@ from lw2g.config.directory import RUNS
 from lw2g.config.resolve import resolve
 from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import as_toml_holds, dump_resolved
+from lw2g.disk.plugin_code import mixed_code
 from lw2g.errors import ConfigError, as_word, counted, nearest, shown
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
@@ -113,6 +114,7 @@ def sweep(
     tell_stale(store.path, stale_cells(store.statuses(cells), catalogue))
     executor_of = load_executor(chosen, store.path)
     statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
+    _tell_mixed_code(store.path, statuses)
     return SweepResult(store.path, statuses)
 
 
@@ -132,6 +134,16 @@ def tell_stale(directory: Path, stale: Mapping[str, Sequence[str]]) -> None:
         f"{counted(number, 'finished cell')} would run otherwise now ({why}{more}); `lw2g sweep retry "
         f"{as_word(directory)} --stale` runs such cells again and keeps the old runs"
     )
+
+
+def _tell_mixed_code(directory: Path, statuses: Sequence[Status]) -> None:
+    """Note which finished cells of a sweep were learned by different code of a plugin."""
+    finished = (status.run.path for status in statuses if status.state == "finished" and status.run)
+    if told := mixed_code(finished):
+        tell_note(
+            f"cells have different code of a plugin: {'; '.join(told)}; `lw2g sweep retry "
+            f"{as_word(directory)} --stale` runs those of older code again and keeps the old runs"
+        )
 
 
 def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[str, Any], str]:
@@ -234,13 +246,13 @@ class Plan:
         """What is not here, each thing once, with the number of cells that need it."""
         return list(missing_needs(self.needs))
 
-    def costs(self) -> list[Estimate | None]:
-        """Measure what each cell costs here, each kind of cell once; None where something is missing.
+    def costs(self, cells: Sequence[Cell]) -> list[Estimate | None]:
+        """Measure what each of some cells costs here, each kind once; None where something is missing.
 
         Raises:
             ConfigError: A cell cannot run, though all that it needs is here.
         """
-        return cell_costs(self.cells, self._catalogue)
+        return cell_costs(cells, self._catalogue)
 
 
 @expands_paths
@@ -349,6 +361,7 @@ def retry_sweep(
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(store.executor(), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, columns_of_sweep(store.path))
+    _tell_mixed_code(store.path, statuses)
     return SweepResult(store.path, statuses)
 
 

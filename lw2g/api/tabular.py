@@ -225,11 +225,13 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         """Return of each run the options by which it differs from others of the same components, as text.
 
         The seed, which stands in the rows, and what is of the machine do not count; nor does an option that
-        not all of them have, since it comes with a component that does not stand in the rows.
+        nothing reads, a list that is empty, since nobody gave it, or what not all of them have, since it
+        comes with a component that does not stand in the rows.
         """
         from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
         from lw2g.interfaces.options import UNCOUNTED
+        from lw2g.results.row_names import unread_by
 
         catalogue = load_catalogue()
         alike: dict[tuple[Any, ...], list[ReportedRun]] = {}
@@ -239,8 +241,11 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         for run in self.runs:
             others = [other.options for other in alike[_components_of(run)]]
             differing = {}
+            unread = unread_by(run, catalogue)
             for key, value in run.options.items():
-                if not all(key in other for other in others) or all(other[key] == value for other in others):
+                if key in unread or value == [] or not all(key in other for other in others):
+                    continue
+                if all(other[key] == value for other in others):
                     continue
                 if key != "run.seed" and role_of_key(key, run.config, catalogue) not in UNCOUNTED:
                     differing[key] = plain(value)

@@ -267,7 +267,7 @@ def _told_in_one_line(error: click.UsageError, called: str | None = None) -> cli
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
-    message = _without_option(error) or message + _meant(error, message)
+    message = _otherwise_spelled(error) or message + _meant(error, message)
     for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
         message = message.replace(sentence, clause)
     # click's names of types say how a program checks them
@@ -280,17 +280,20 @@ def _told_in_one_line(error: click.UsageError, called: str | None = None) -> cli
     return UserError(f"{message}; see {command} --help")
 
 
-def _without_option(error: click.UsageError) -> str:
-    """Return that what was given as an option stands without one; empty where it is another mistake."""
+def _otherwise_spelled(error: click.UsageError) -> str:
+    """Return which argument or value an option that there is not stands for; empty where it is neither."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     name = error.option_name.lstrip("-")
     typed = error.ctx.command_path
     found = ""
-    for argument in error.ctx.command.params:
-        for place in argument.get_usage_pieces(error.ctx):  # of an option there is none
+    for parameter in error.ctx.command.params:
+        kind = parameter.type
+        if isinstance(kind, click.Choice) and name in kind.choices:
+            return f"no such option '{error.option_name}'; did you mean {parameter.opts[0]} {name}?"
+        for place in parameter.get_usage_pieces(error.ctx):  # of an option there is none
             typed += f" {place}"
-            if name in (argument.name, place.strip("[].").lower()):
+            if name in (parameter.name, place.strip("[].").lower()):
                 found = f"no such option '{error.option_name}': {place} stands without one"
     return f"{found}; {typed}" if found else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -26,21 +26,30 @@ __all__ = ["print_missing", "print_plan"]
 _HERE = {True: "yes", False: "no", None: "?"}
 
 
-def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print the cells, their needs, and what they cost.
+def print_plan(plan: Plan, finished: Container[str], *, as_json: bool) -> None:
+    """Print the cells, their needs, and what those cost that are not finished.
+
+    Args:
+        plan: The plan.
+        finished: The directories of finished cells, which do not run again.
+        as_json: Whether to print JSON.
 
     Raises:
         click.exceptions.Exit: Something is missing.
     """
+    to_run = [cell for cell in plan.cells if cell.name not in finished]
     if as_json:
+        costs = dict(zip((cell.name for cell in to_run), plan.costs(to_run), strict=True))
         entries = [
-            _entry(cell, needs, cost)
-            for cell, needs, cost in zip(plan.cells, plan.needs, plan.costs(), strict=True)
+            _entry(cell, needs, costs.get(cell.name), finished=cell.name in finished)
+            for cell, needs in zip(plan.cells, plan.needs, strict=True)
         ]
         click.echo(json.dumps(entries, indent=1))
     else:
         _print_needs(plan)
-        for line in _cost_lines(plan):
+        if len(to_run) < len(plan.cells):
+            click.echo(f"{len(plan.cells) - len(to_run)} finished, {len(to_run)} to run")
+        for line in _cost_lines(plan, to_run):
             click.echo(printable(line))
     if any(need.here is False for need, _ in plan.missing):
         raise click.exceptions.Exit(2)
@@ -58,9 +67,9 @@ def _print_needs(plan: Plan) -> None:
     click.echo(f"{counted(len(plan.cells), 'cell')}: {plan.draws}")
 
 
-def _cost_lines(plan: Plan) -> Iterator[str]:
-    """Yield what the cells cost, one after the other and several at a time."""
-    costs = plan.costs()
+def _cost_lines(plan: Plan, to_run: Sequence[Cell]) -> Iterator[str]:
+    """Yield what cells cost, one after the other and several at a time."""
+    costs = plan.costs(to_run)
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
         yield f"no estimate of {len(costs) - len(known)} of them, for which something is not here"
@@ -95,11 +104,12 @@ def print_missing(plan: Plan) -> None:
         click.echo(printable(f"    {need.remedy}"))
 
 
-def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | None) -> dict[str, object]:
+def _entry(cell: Cell, needs: Sequence[Need], cost: Estimate | None, *, finished: bool) -> dict[str, object]:
     return {
         "name": cell.name,
         "label": cell.label,
         "settings": dict(cell.settings),
         "needs": [attrs.asdict(need) for need in needs],
+        "finished": finished,
         "cost": cost and cost.as_mapping(),
     }

@@ -33,8 +33,8 @@ _DEFAULT = "GRID.toml"
 """How messages name the command that is not named."""
 _ROWS_TO_SPARE = 8
 _DRY_RUN = (
-    "Print the cells, what they need (exit code 2 if something is missing) and what they cost, each kind of "
-    "cell measured for some seconds; run nothing."
+    "Print the cells, what they need (exit code 2 if something is missing) and what those to run cost, each "
+    "kind measured for some seconds; run nothing."
 )
 
 
@@ -140,8 +140,7 @@ def run_grid(
         raise click.UsageError("--json goes with --dry-run; for a sweep: lw2g sweep status DIR --json")
     if dry_run:
         plan = sweeps.plan_of(grid, settings=settings, rehearse=rehearse, **executor_options)
-        _note_finished(plan, out or sweeps.RUNS / grid.stem)
-        print_plan(plan, as_json=as_json)
+        print_plan(plan, _finished_cells(plan, out or sweeps.RUNS / grid.stem), as_json=as_json)
         return
     with _watching() as watch:
         result = sweeps.sweep(
@@ -152,18 +151,15 @@ def run_grid(
     _finish(result, has_table=rehearse is None)
 
 
-def _note_finished(plan: Plan, out: Path) -> None:
-    """Tell how many cells of a plan a sweep has finished, which do not run again, and which are stale."""
+def _finished_cells(plan: Plan, out: Path) -> frozenset[str]:
+    """Return the directories of the cells that a sweep has finished; tell those of a plan that are stale."""
     try:
         result = sweeps.sweep_status(out)
     except (ConfigError, DataError):  # there is none yet, or one of another lw2g
-        return
+        return frozenset()
     names = {cell.name for cell in plan.cells}
     sweeps.tell_stale(result.path, {name: why for name, why in result.stale.items() if name in names})
-    finished = sum(status.state == "finished" and status.cell.name in names for status in result.cells)
-    if finished:
-        told = f"{finished} of these {len(names)} cells are finished and do not run again"
-        note(f"{told}; the cost is that of all")
+    return frozenset(status.cell.name for status in result.cells if status.state == "finished")
 
 
 def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:

@@ -15,9 +15,10 @@ from itertools import combinations
 from pathlib import Path
 
 from lw2g.disk.origins import ComponentOrigin, noted_origins
+from lw2g.errors import counted
 from lw2g.registry.markers import PROJECT
 
-__all__ = ["CodeNow", "changed_code", "code_among", "code_now", "code_with", "is_of_several"]
+__all__ = ["CodeNow", "changed_code", "code_among", "code_now", "code_with", "is_of_several", "mixed_code"]
 
 CodeNow = Callable[[str], str | None]
 """Returns the code of an installed distribution, as :func:`code_now` does."""
@@ -124,6 +125,17 @@ def code_among(runs: Iterable[Path]) -> Mapping[str, Mapping[tuple[str, ...], in
         for name, had in _code_of(run).items():
             counts[name][tuple(sorted(set(had)))] += 1
     return counts
+
+
+def mixed_code(runs: Iterable[Path]) -> list[str]:
+    """Return by which code how many runs were learned, of each distribution of which they had several."""
+    told = []
+    for name, counts in code_among(runs).items():
+        if is_of_several(counts):
+            (first, number), *further = ((" and ".join(had), number) for had, number in counts.items())
+            others = (f"{number} by {code}" for code, number in further)
+            told.append(", ".join([f"{name}: {counted(number, 'run')} learned by {first}", *others]))
+    return told
 
 
 def is_of_several(of_runs: Iterable[Iterable[str]]) -> bool:

@@ -202,7 +202,13 @@ CORE_METRICS: Mapping[str, Metric] = {
             "the same (faa_told) among the classes of that task alone: what its set has learned",
             by="faa_of_answers",
         ),
-        _core("ssp", "task_to_set", "size of the pool: number of sets that hold a task", unit="", digits=1),
+        _core(
+            "ssp",
+            "task_to_set",
+            "number of parameter sets in the pool that hold a task",
+            unit="",
+            digits=1,
+        ),
     )
 }
 """The metrics of lw2g itself, which every run computes."""

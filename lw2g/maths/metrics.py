@@ -236,7 +236,7 @@ def coverage_3(task: Integers, rank: Integers) -> float:
 
 
 def ssp(task_to_set: Mapping[int, int]) -> int:
-    """Return the size of the pool: the number of distinct sets that hold a task.
+    """Return the number of parameter sets in the pool that hold a task.
 
     >>> ssp({0: 0, 1: 0, 2: 1})
     2

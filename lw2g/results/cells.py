@@ -57,7 +57,7 @@ _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
-_FEW = 6
+_FEW = 5
 """Remarks below a printed table at most."""
 _NO_SPREAD = "left out where it rounds to 0"
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
@@ -274,20 +274,20 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
-    remarks = [f"{_title(column)}: {column.meaning}" for column in columns]
+    remarks = [*table.unlike, *(f"{_title(column)}: {column.meaning}" for column in columns)]
     if table.rows:
         remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
     remarks += [f"differences: {part}" for part in _on_differences(table, table.reference(against))]
     remarks += [*_citations(table), *_paper_marks(table)]
     if any(row.control for row in table.rows):
         remarks.append(_CONTROL)
-    return [*remarks, *table.givers, *table.unlike, *_unfinished(table), *table.notes]
+    return [*remarks, *table.givers, *_unfinished(table), *table.notes]
 
 
 def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None, others: str) -> list[str]:
-    """Return the most important remarks, six at most; where there are more, the last one says how many.
+    """Return the most important remarks, five at most; where there are more, the last one says how many.
 
-    What does not compare counts as one of them, and has a line for each sentence.
+    What does not compare comes first.
 
     Args:
         table: The table.
@@ -295,36 +295,32 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         against: Label of the row that differences refer to, or a unique part of it.
         others: Where all remarks are.
     """
-    # what columns and marks mean takes a line each, however many there are
-    remarks = []
-    if columns:
-        terms = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
-        remarks.append("; ".join(terms))
-    marks = counted_in(table) if columns else []
-    if any(len(row.runs) > 1 for row in table.rows):
-        marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
-    if any(row.control for row in table.rows):
-        marks.append(_CONTROL)
-    marks += _paper_marks(table)
-    if marks:
-        remarks.append("; ".join(marks))
-    if table.givers:
-        remarks.append("; ".join(table.givers))
+    remarks = list(_by_kind(table.unlike, others))
     if on_differences := _on_differences(table, table.reference(against)):
         remarks.append(f"differences: {'; '.join(on_differences)}")
-    room = _FEW - len(remarks) - bool(table.unlike)
-    remarks += table.unlike
+    if table.givers:
+        remarks.append("; ".join(table.givers))
+    # what columns and marks mean takes one line, however many there are
+    legend = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
+    if columns:
+        legend += counted_in(table)
+    if any(len(row.runs) > 1 for row in table.rows):
+        legend.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
+    if any(row.control for row in table.rows):
+        legend.append(_CONTROL)
+    legend += _paper_marks(table)
+    if legend:
+        remarks.append("; ".join(legend))
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
-    further = list[str]()
     for notes in (_unfinished(table), _citations(table), comparing):
-        further += _by_kind(notes, others)
+        remarks += _by_kind(notes, others)
     if table.alike:
-        further.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
-    if len(further) > room:
-        shown = further[: room - 1]
-        further = [*shown, f"{len(further) - len(shown)} more ({others})"]
-    return [*remarks, *further]
+        remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
+    if len(remarks) > _FEW:
+        shown = remarks[: _FEW - 1]
+        remarks = [*shown, f"{len(remarks) - len(shown)} more ({others})"]
+    return remarks
 
 
 def spread(table: Table) -> str:

@@ -79,7 +79,9 @@ def as_markdown(
 
 def _every_remark_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return all remarks, with what n counts: the page heads that column with another word."""
-    return [*counted_in(table), *remarks_on(table, columns, against)]
+    remarks = remarks_on(table, columns, against)
+    first = len(table.unlike)
+    return [*remarks[:first], *counted_in(table), *remarks[first:]]
 
 
 def _markdown_block(cells: Cells, table: Table) -> str:
@@ -241,7 +243,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": [*table.givers, *table.unlike, *table.notes],
+        "notes": [*table.unlike, *table.givers, *table.notes],
     }
 
 

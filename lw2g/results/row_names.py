@@ -14,7 +14,7 @@ from lw2g.config.describe import OWN_OPTIONS, OptionDescription, describe_option
 from lw2g.config.layers import Preset, choose_preset, with_short, word_of
 from lw2g.config.protocols import Protocol, choose_protocol
 from lw2g.config.roles import role_of_key
-from lw2g.config.structure import NONE, unstructure
+from lw2g.config.structure import NONE, structure, unstructure
 from lw2g.interfaces.component import (
     BackboneComponent,
     BaselineComponent,
@@ -41,6 +41,7 @@ __all__ = [
     "labels_of",
     "method_of",
     "settings_of",
+    "unread_by",
     "weights_name",
 ]
 
@@ -141,6 +142,20 @@ def components_of(run: ReportedRun, catalogue: Catalogue) -> dict[str, Component
     return components
 
 
+def unread_by(run: ReportedRun, catalogue: Catalogue) -> set[str]:
+    """Return the options of a run that nothing has read, by dotted keys."""
+    unread = set()
+    for place, component in components_of(run, catalogue).items():
+        given = {}
+        for name in attrs.fields_dict(component.config):  # an older version may have had others
+            if f"{place}.{name}" in run.options:
+                given[name] = run.options[f"{place}.{name}"]
+        options, _ = structure(component.config, given)
+        if options is not None:
+            unread |= {f"{place}.{name}" for name in component.unread(options)}
+    return unread
+
+
 def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescription]:
     """Describe the options of a run's installed components, and lw2g's own, by dotted keys."""
     sections = [(place, component.config) for place, component in components_of(run, catalogue).items()]
@@ -170,20 +185,60 @@ def _protocol_of(run: ReportedRun, catalogue: Catalogue, name: str) -> Protocol:
 
 
 def _began(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return after which task a fork began, and the changed options of its parents."""
+    """Return after which task a fork began, and what its parents had otherwise."""
     parts = []
     origin = run.record.get("origin")
     while origin is not None:  # a fork may come from a fork
-        before = []
+        before = {}
         for change in origin.get("changed", ()):
             if _distinguishes(change["option"], run, catalogue):
-                before.append(f"{change['option']} {plain(change['before'])}")
+                before[change["option"]] = change["before"]
         text = f"forked after task {origin['task'] + 1}"
-        if before:
-            text += f" from {', '.join(before)}"
+        otherwise = list(_otherwise(before, catalogue))
+        if otherwise:
+            text += f" from {', '.join(otherwise)}"
         parts.append(text)
         origin = origin.get("origin")
     return ", ".join(parts)
+
+
+def _otherwise(before: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:
+    """Yield the components and options that a fork's parent had otherwise, in the form of names of rows.
+
+    Args:
+        before: The parent's values of what the fork has changed; None for options of new components.
+        catalogue: Knows the defaults, which go without saying beside the name of a component.
+    """
+    names = {key.removesuffix(".name"): name for key, name in before.items() if key.endswith(".name")}
+    constraints = {f"constraints.{name}": name for name in before.get("constraints", ())}
+    named = names | constraints
+    options: dict[str, list[str]] = defaultdict(list)
+    for key, value in before.items():
+        place, _, option = key.rpartition(".")
+        is_named = place in named or ("constraints" in before and place.startswith("constraints."))
+        if (
+            option == "name"
+            or key == "constraints"
+            or (is_named and value == _defaults_of(place, named.get(place), catalogue).get(option))
+        ):
+            continue
+        options[place].append(_option(option, value))
+    for place, name in names.items():
+        yield f"{place} {_bracketed(name, options.pop(place, []))}"
+    if "constraints" in before:
+        together = "+".join(_bracketed(name, options.pop(place, [])) for place, name in constraints.items())
+        yield together or "no constraints"
+    for place, of_place in options.items():
+        yield _bracketed(place.removeprefix("constraints."), of_place)
+
+
+def _defaults_of(place: str, name: str | None, catalogue: Catalogue) -> dict[str, Any]:
+    """Return the defaults of a component's options; empty if it is not installed."""
+    entry = None if name is None else catalogue.find(SECTIONS[place.partition(".")[0]].kind, name)
+    if entry is None:
+        return {}
+    described = _described_once(entry.component.config)  # type: ignore[arg-type]  # a class is hashable
+    return {option.name: _as_stored(option.default) for option in described}
 
 
 # -- labels ----------------------------------------------------------------------------------------------
@@ -321,11 +376,12 @@ def _by_section(config: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str
         if key in meant:  # the word says it
             continue
         section, _, option = key.rpartition(".")
-        if value is True:
-            options[section].append(option)
-        else:
-            options[section].append(f"{option}={_short(value)}")
+        options[section].append(_option(option, value))
     return options
+
+
+def _option(name: str, value: Any) -> str:
+    return name if value is True else f"{name}={_short(value)}"
 
 
 def _baseline(config: Mapping[str, Any], options: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from lw2g.config.roles import role_of_key
 from lw2g.disk.contents import record_hash
-from lw2g.disk.plugin_code import code_among, is_of_several
+from lw2g.disk.plugin_code import code_among, is_of_several, mixed_code
 from lw2g.errors import as_word, counted
 from lw2g.maths.choosing import named_candidate
 from lw2g.registry.catalogue import Catalogue
@@ -90,26 +90,19 @@ def different_code(rows: Rows) -> Iterator[str]:
     """Yield which rows are of runs with different code of a plugin, and which rows differ in it."""
     labels: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     every: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    within = []
+    within = list[str]()
     for label, runs in rows:
-        for name, counts in code_among(run.path for run in runs).items():
+        paths = [run.path for run in runs]
+        within += [f"{label}: {code}" for code in mixed_code(paths)]
+        for name, counts in code_among(paths).items():
             of_row = {code for had in counts for code in had}
             labels[name][" and ".join(sorted(of_row))].append(label)
             every[name].update(counts)
-            if is_of_several(counts):
-                within.append(f"{label}: {name}: {_by_code(counts)}")
     if within:
         yield f"runs of one row have different code of a plugin: {'; '.join(within)}"
     for name, of_rows in labels.items():
         if len(of_rows) > 1 and is_of_several(every[name]):
             yield f"rows have different code of {name}: {_by_what(of_rows)}: a difference may be the code's"
-
-
-def _by_code(counts: Mapping[tuple[str, ...], int]) -> str:
-    """Return how many runs were learned by which code, such as ``2 runs learned by A, 1 by A and B``."""
-    (first, number), *further = ((" and ".join(had), number) for had, number in counts.items())
-    others = (f"{number} by {code}" for code, number in further)
-    return ", ".join([f"{counted(number, 'run')} learned by {first}", *others])
 
 
 def _by_what(labels: Mapping[str, Sequence[str]]) -> str:

@@ -176,8 +176,8 @@ class Table:
         options: The options in which the rows differ.
         shared: The options that all rows changed alike, by dotted keys.
         unfinished: Runs that belong to no row.
-        unlike: What does not compare, one sentence each: changed records, and in what rows differ beside
-            their names.
+        unlike: What does not compare, one sentence each: code of plugins, changed records, and in what rows
+            differ beside their names.
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
         alike: Those of the notes that say the same of every row.
@@ -383,9 +383,9 @@ def _table(
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         unlike=(
+            *different_code(labelled),
             *changed_records(labelled),
             *mixes,
-            *different_code(labelled),
             *different_orders(labelled),
             *different_constraints(labelled, catalogue),
             *different_seeds(labelled),

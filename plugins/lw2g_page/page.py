@@ -39,7 +39,14 @@ from lw2g_page.gallery import (
 )
 from lw2g_page.inside import Inside, look_inside
 from lw2g_page.numbers import Numbers
-from lw2g_page.page_head import Answer, answer_of, conditions_above, question_of, shown_of
+from lw2g_page.page_head import (
+    Answer,
+    answer_of,
+    conditions_above,
+    question_of,
+    reference_of,
+    shown_of,
+)
 from lw2g_page.repeating import command_of
 from lw2g_page.result_lines import Results, results_of
 from lw2g_page.thumbnails import Allowance, Thumbnails
@@ -265,7 +272,7 @@ def _section(
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
     remarked = attrs.evolve(table, notes=own_notes, unfinished=())
-    reference = _reference(table, against)
+    reference = reference_of(table, against)
     return _Section(
         benchmark=table.benchmark,
         kind=_kind_of(table),
@@ -316,19 +323,6 @@ def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | 
             best = inside
             best_rank = rank
     return opened, best
-
-
-def _reference(table: Table, against: str | None) -> Row | None:
-    """Return the row that differences refer to; None where no other row has a pair with it."""
-    finished = [row for row in table.rows if row.finished]
-    paired = []
-    for row in finished:
-        if any(row.draws & other.draws for other in finished if other is not row):
-            paired.append(row)
-    if against is not None:
-        named = table.reference(against)
-        return named if named in paired else None
-    return table.floor(paired) or next(iter(paired), None)
 
 
 def _pairs(table: Table, reference: Row | None) -> set[Draw]:

@@ -13,7 +13,15 @@ from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.table import Row, Table
 
-__all__ = ["SECTIONS_ABOVE", "Answer", "answer_of", "conditions_above", "question_of", "shown_of"]
+__all__ = [
+    "SECTIONS_ABOVE",
+    "Answer",
+    "answer_of",
+    "conditions_above",
+    "question_of",
+    "reference_of",
+    "shown_of",
+]
 
 SECTIONS_ABOVE: Mapping[str, str] = {"benchmark": "Images", "backbone": "Backbone", "run": "Runs"}
 """The sections whose options stand in the head where all rows share them, and what they are called there."""
@@ -25,6 +33,22 @@ class Answer:
 
     number: str
     words: str
+
+
+def reference_of(table: Table, against: str | None) -> Row | None:
+    """Return the row that differences refer to; None where no other row has a pair with it.
+
+    Unless one is named, it is the best of those that train nothing, or the first.
+    """
+    finished = [row for row in table.rows if row.finished]
+    paired = []
+    for row in finished:
+        if any(row.draws & other.draws for other in finished if other is not row):
+            paired.append(row)
+    if against is not None:
+        named = table.reference(against)
+        return named if named in paired else None
+    return table.floor(paired) or next(iter(paired), None)
 
 
 def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
@@ -93,11 +117,14 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         names += " end alike"
     if not others:
         return Answer(number, f"{after}: {names}{over}.")
-    words = f"{after}: {names}{over}, the best of {len(ranked)} configurations"
-    if best.control:
-        words += ", all of which are controls"
-    elif any(row.control for row in ranked):
-        words += ", controls aside"
+    words = f"{after}: {names}{over}"
+    rivals = [row for row in ranked if row.control == best.control]
+    if len(rivals) > len(alike):
+        words += f", the best of {len(rivals)} configurations"
+        if best.control:
+            words += ", all of which are controls"
+        elif len(rivals) < len(ranked):
+            words += ", controls aside"
     if reference is None or reference in alike:
         other, whose = others[0], f"the next one, {others[0].label}"
     else:

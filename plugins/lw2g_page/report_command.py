@@ -9,16 +9,19 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, as_word
 from lw2g.runtime.console import note, printable
 from lw2g_page.reporting import MIXABLE, Report
 from lw2g_page.reporting import report as tabulate
+
+if TYPE_CHECKING:
+    from lw2g.results.table import Table
 
 __all__ = ["for_a_terminal", "report"]
 
@@ -70,11 +73,23 @@ def report(
         if form is None and sys.stdout.isatty():
             text = for_a_terminal(text, shutil.get_terminal_size().columns)
         click.echo(text, nl=False)
+        if form in (None, "md") and options["against"] is None:
+            _print_how_to_compare(result.tables)
     else:
         result.save(out)
         click.echo(f"{out}: {out.stat().st_size / 1e6:.1f} MB")
     if result.damaged:
         raise click.exceptions.Exit(1)
+
+
+def _print_how_to_compare(tables: Sequence[Table]) -> None:
+    """Print which option shows differences, with a row that has pairs with others; nothing without one."""
+    from lw2g_page.page_head import reference_of  # with numpy, which `lw2g report --help` does without
+
+    rows = [row for table in tables if (row := reference_of(table, None)) is not None]
+    if rows:
+        label = printable(as_word(rows[0].label))
+        click.echo(f"\ndifferences with intervals: --against {label}")
 
 
 def for_a_terminal(text: str, width: int) -> str:

@@ -211,6 +211,25 @@ def test_an_option_that_there_is_not_is_told_in_one_line():
         )
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("report runs --json", "'--json'; did you mean --format json?; see lw2g report --help"),
+        ("report runs --latex", "'--latex'; did you mean --format latex?; see lw2g report --help"),
+        ("report runs --splits", "'--splits'; did you mean --mix splits?; see lw2g report --help"),
+        (
+            "sweep grid.toml --slurm",
+            "'--slurm'; did you mean --executor slurm?; see lw2g sweep GRID.toml --help",
+        ),
+        ("run --official", "'--official'; did you mean --protocol official?; see lw2g run --help"),
+    ],
+)
+def test_a_value_given_as_an_option_is_told_its_option(words, told):
+    """Whatever is a choice of some option of the command."""
+    result = CliRunner().invoke(main, words.split(), prog_name="lw2g")
+    assert (result.exit_code, result.stderr) == (2, f"error: no such option {told}\n")
+
+
 def test_a_group_without_a_command_shows_its_help():
     """Nothing is wrong there: the help says what can be done."""
     for group, heading in (([], "Studies:"), (["data"], "Commands:")):

@@ -22,6 +22,7 @@ from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import Writer, locked, one_writer
+from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle import estimate as estimating
@@ -245,7 +246,7 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     shutil.copytree(finished[0], f"here/{cell}")
     shutil.copytree("here", Path("runs", Path(grid).stem))
     for place in (["--out", "here"], []):
-        assert "1 of these 2 cells are finished and do not run again" in call(*place, grid, "--dry-run")
+        assert "1 finished, 1 to run" in call(*place, grid, "--dry-run")
     listed = Path("runs", Path(grid).stem, "sweep.json")
     listed.write_text('{"cells": [{"settings": {"no.such": 1}, "label": "x"}], "executor": {}}')
     assert "finished" not in call(grid, "--dry-run")
@@ -253,6 +254,38 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
         printed = CliRunner().invoke(main, ["report", "here", *more]).output
         assert f"\n| row | n | {columns} |\n" in printed
+
+
+def test_a_dry_run_of_a_sweep_measures_only_what_is_to_run(grid, finished, monkeypatch):
+    """Finished cells cost nothing more; where all are finished, nothing is measured."""
+    measured = []
+    monkeypatch.setattr(estimating, "estimate", lambda config, _: measured.append(config.run.seed) or COST)
+    call("--out", "here", grid, code=1)
+    cells = [cell["name"] for cell in json.loads(call("status", "here", "--json"))]
+    for number, cell in enumerate(cells, start=1):
+        shutil.copytree(finished[0], f"here/{cell}")
+        printed = call("--out", "here", grid, "--dry-run")
+        assert f"\n{number} finished, {2 - number} to run\n" in printed
+        assert ("time 0:10:00, " in printed, "disk 1 MiB " in printed) == (number == 1, number == 1)
+    assert measured == [1]
+    costs = json.loads(call("--out", "here", grid, "--dry-run", "--json").partition("\n")[2])
+    assert [(entry["finished"], entry["cost"]) for entry in costs] == [(True, None)] * 2
+
+
+def test_code_that_changed_within_a_sweep_is_told_at_its_end(grid, finished):
+    """Cells are processes, which import what is there when they start: a row may be of two methods."""
+    call("--out", "here", grid, code=1)
+    mine = {"kind": "policy", "name": "min", "plugin": "mine", "distribution": "my-dist", "version": "1.0"}
+    told = (
+        "cells have different code of a plugin: my-dist: 1 run learned by 1.0 aa, 1 by 1.0 bb; `lw2g sweep "
+    )
+    for codes, is_told in ((("1.0 aa", "1.0 aa"), False), (("1.0 aa", "1.0 bb"), True)):
+        for cell, code in zip(json.loads(call("status", "here", "--json")), codes, strict=True):
+            run = Path("here", cell["name"])
+            shutil.copytree(finished[0], run, dirs_exist_ok=True)
+            (run / "plugins.json").write_bytes(seal_json({"components": [mine], "code": {"my-dist": [code]}}))
+        for again in (("--out", "here", grid), ("retry", "here")):
+            assert (told in call(*again)) == is_told
 
 
 def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):

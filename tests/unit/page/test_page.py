@@ -28,7 +28,15 @@ from lw2g.results.found_runs import find_runs
 from lw2g.results.table import tables_of
 from lw2g_page import page, result_lines
 from lw2g_page.figures import FIGURES
-from lw2g_page.page_head import Answer, _signed, answer_of, conditions_above, question_of, shown_of
+from lw2g_page.page_head import (
+    Answer,
+    _signed,
+    answer_of,
+    conditions_above,
+    question_of,
+    reference_of,
+    shown_of,
+)
 from lw2g_page.report_command import for_a_terminal
 from lw2g_page.result_lines import ResultCell, results_of
 
@@ -311,7 +319,7 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     (begun,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     part = next(row for row in begun.rows if not row.finished)
     assert begun.differences(begun.floor(), COLUMNS["faa"])[part.label] is None
-    assert page._reference(begun, part.label) is None
+    assert reference_of(begun, part.label) is None
     # and it is none of those that the question and the answer count
     assert "each of 4 configurations" in question_of(begun, begun.floor(), named=False)
     assert ", the best of 4 configurations." in answer_of(begun, begun.floor()).words
@@ -453,8 +461,23 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
     above = " The control no-prompt ends 3.3 points above it."
     assert answer_of(table, table.rows[1]).words.endswith(above)
+    assert ", the best of 2 configurations, controls aside." in answer_of(table, table.rows[1]).words
     unpaired = answer_of(table, next(row for row in table.rows if row.control)).words
     assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
+
+
+def test_an_only_candidate_is_no_best_of_several(write_full_run, installed, tmp_path):
+    """Controls aside, none is left that it could be better than; of controls alone the best is named."""
+    write_full_run("min", policy="min")
+    write_full_run("bound", {"metrics.faa": 50.0}, baseline="no-prompt")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    bound = next(row for row in table.rows if row.control)
+    told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min."
+    assert (
+        answer_of(table, bound).words == f"{told} That is 16.7 points above the control no-prompt ({ALONE})."
+    )
+    (table,) = tables_of([bound.runs[0], write_full_run("more", baseline="simple-cil")], installed)
+    assert ", the best of 2 configurations, all of which are controls." in answer_of(table, None).words
 
 
 def test_an_answer_names_no_best_of_rows_that_end_alike(write_full_run, installed, tmp_path):

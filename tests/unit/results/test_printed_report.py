@@ -69,6 +69,26 @@ def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_
     assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
 
 
+def test_a_list_of_runs_shows_no_option_that_nothing_reads(write_run, tmp_path):
+    """Of the kind of each stream are other options, whose values say nothing of the runs of others."""
+    streams = [
+        {"benchmark.stream": "classes", "benchmark.tasks": 10, "benchmark.increment": 2},
+        {"benchmark.stream": "repetition", "benchmark.tasks": 8, "benchmark.increment": 2},
+        {"benchmark.stream": "domains", "benchmark.tasks": 9, "benchmark.increment": 5},
+        {"benchmark.stream": "domains", "benchmark.tasks": 9, "benchmark.domain_order": ["b", "a"]},
+    ]
+    for options in streams:
+        write_run(70.0, **{"benchmark.name": "folder", "benchmark.domain_order": [], **options})
+    told = [row for row in call("runs", str(tmp_path)).splitlines() if "run-" in row]
+    shown = [row.split("finished")[0].split(maxsplit=1)[1].strip() for row in told]
+    assert shown == [
+        "stream=classes, increment=2",
+        "stream=repetition, increment=2, tasks=8",
+        "stream=domains",
+        'stream=domains, domain_order=["b", "a"]',
+    ]
+
+
 def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(write_run, tmp_path, monkeypatch):
     """Where the table is wider than the terminal, the settings of a run stand in a line below its name."""
     write_run(70.0, **LW2G)
@@ -181,26 +201,57 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert any("interrupted after task 2 of 3; lw2g resume " in line for line in lines)
 
 
-def test_six_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
-    """Columns, marks, what does not compare (a line for each sentence), what does not count, whose values."""
+def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
+    """What does not compare is first; columns and marks have one; the last says how many there are beside."""
     write_run(70.0, **{"baseline.name": "simple-cil", "baseline.epochs": 9})
-    write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true"})
+    write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true", "record.metrics.ssp": 2})
     write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
-    printed = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min")
-    remarks = [line for line in printed.splitlines() if line.startswith("- ")]
-    assert len(remarks) == 7
-    assert remarks[0].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
-    assert "class order, left out where it rounds to 0; control: a bound" in remarks[1]
-    assert remarks[3].startswith("- constraints differ, not the policy alone: ")
-    assert remarks[4].startswith("- rows have different seeds, and ")
-    assert remarks[5].startswith("- not counted: ")
-    assert "lw2g resume" in remarks[5]
-    hidden = int(remarks[6].removesuffix(" more (--all)").removeprefix("- "))
-    every = call("report", folder, "--columns", "faa,pra,ffm", "--against", "x min", "--all")
-    assert "- PRA: retrieval accuracy: mean over tasks" in every
+    arguments = ("report", folder, "--columns", "faa,pra,ssp", "--against", "x min")
+    remarks = [line for line in call(*arguments).splitlines() if line.startswith("- ")]
+    assert len(remarks) == 5
+    assert remarks[0].startswith("- constraints differ, not the policy alone: ")
+    assert remarks[1].startswith("- rows have different seeds, and ")
+    assert remarks[2].startswith("- differences: mean [95 % interval]; ")
+    assert remarks[3].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
+    assert "; SSP: number of parameter sets in the pool that hold a task; n: seeds of one" in remarks[3]
+    assert "class order, left out where it rounds to 0; control: a bound" in remarks[3]
+    hidden = int(remarks[4].removesuffix(" more (--all)").removeprefix("- "))
+    every = [line for line in call(*arguments, "--all").splitlines() if line.startswith("- ")]
+    assert every[:2] == remarks[:2]
+    assert "lw2g resume" in " ".join(every)
+    assert any(line.startswith("- PRA: retrieval accuracy: mean over tasks") for line in every)
     assert hidden > 1
-    assert every.count("\n- ") > hidden + 5
-    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 7
+    assert len(every) > hidden + 4
+    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 5
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_no_table_has_more_than_five_remarks(write_run, tmp_path, number):
+    """However many sentences there are on what does not compare."""
+    for at in range(number):
+        name = ("dual-prompt", "l2p", "coda-prompt", "hide-prompt")[at % 4]
+        order = {"benchmark.order": "seeded", "benchmark.order_seed": at, "record.class_order": [1, 0]}
+        write_run(70.0 + at, **{"baseline.name": name, "run.seed": at, **(order if at % 3 else {}), **LW2G})
+        write_run(80.0 - at, **{"baseline.name": name, "run.seed": at, "record.record_hash": "changed"})
+    for arguments in ((), ("--against", "dual-prompt x min")):
+        assert call("report", str(tmp_path), *arguments).count("\n- ") <= 5
+
+
+def test_a_report_ends_with_how_to_see_differences(write_run, tmp_path):
+    """Where two rows have a pair: none is printed unless asked for; the floor is named if there is one."""
+    told = "\n\ndifferences with intervals: --against "
+    write_run(80.0)
+    assert told not in call("report", str(tmp_path))
+    write_run(90.0, **LW2G, **{"run.seed": 7})
+    write_run(90.0, **LW2G, **{"record.tasks": 3})
+    assert told not in call("report", str(tmp_path))  # no pair of equal seed that is finished
+    write_run(90.0, **LW2G)
+    assert call("report", str(tmp_path)).endswith(f"{told}'dual-prompt x always'\n")
+    write_run(60.0, **{"baseline.name": "simple-cil"})
+    for more in ((), ("--all",), ("--format", "md")):
+        assert call("report", str(tmp_path), *more).endswith(f"{told}'simple-cil, retrieval key-cosine'\n")
+    for more in (("--against", "simple"), ("--format", "latex"), ("--format", "csv")):
+        assert told not in call("report", str(tmp_path), *more)
 
 
 @pytest.mark.parametrize("mix", [["protocol"], ["splits", "protocol"], "protocol"])

@@ -115,7 +115,7 @@ def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_pa
         "names of the grid: published is dual-prompt x always; ours is dual-prompt x min",
         f"FAA over 2 class orders (min / mean / max): published {over}; ours {over}",
     }
-    assert told <= {*few_remarks_on(table, (), None, "here")}
+    assert told <= {*table.notes}
     assert table.row("ours").label == "ours"
 
 
@@ -266,6 +266,32 @@ def test_a_fork_is_no_run_of_its_configuration(write_run, installed):
     )
     labels = ["dual-prompt x always", "dual-prompt x always, forked after task 3"]
     assert [row.label for row in table.rows] == labels
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ({"policy.name": "min", "policy.margin": 0.0, "policy.reading": "ours"}, "policy min"),
+        (
+            {"policy.name": "min", "policy.margin": 1.0, "growth.energy": 0.9},
+            "policy min[margin=1.0], growth[energy=0.9]",
+        ),
+        ({"policy.name": "always", "policy.margin": None}, "policy always"),
+        ({"policy.name": "gone", "policy.own": 3}, "policy gone[own=3]"),
+        ({"policy.margin": 0.0}, "policy[margin=0.0]"),
+        ({"constraints": ["cpk", "orthogonal"], "constraints.cpk.phi": 0.5}, "cpk+orthogonal"),
+        ({"constraints": ["cpk"], "constraints.cpk.phi": 0.9, "constraints.pgp.on": None}, "cpk[phi=0.9]"),
+        ({"constraints": [], "constraints.orthogonal.on": None}, "no constraints"),
+        ({"constraints.cpk.phi": 0.5, "growth.centred": True}, "cpk[phi=0.5], growth[centred]"),
+        ({"baseline.epochs": 1, "run.device": "cpu"}, "baseline[epochs=1]"),
+    ],
+)
+def test_a_fork_names_what_its_parent_had_otherwise_as_rows_are_named(write_run, installed, before, told):
+    """Defaults go without saying beside the name of a component, and options of new ones are none of it."""
+    changed = [{"option": key, "before": value, "after": "other"} for key, value in before.items()]
+    run = write_run(2.0, **{"record.origin": {"run": "x", "task": 2, "changed": changed}})
+    (table,) = tables_of([run], installed)
+    assert table.rows[0].label == f"dual-prompt x always, forked after task 3 from {told}"
 
 
 @pytest.mark.parametrize(
@@ -829,7 +855,7 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
-        assert (f"| {number} |" in printed, f"\n- n: {unit}" in printed) == (True, True)
+        assert (f"| {number} |" in printed, f"n: {unit}" in printed) == (True, True)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
