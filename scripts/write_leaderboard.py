@@ -55,7 +55,7 @@ CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, its head and its carry (the carried `lda` of other rows,
 too) were chosen on all of CIFAR-100, so on images of `cifar-second`, `cifar-whole` and a part of
-`turns`. Rows of fewer orders than most of their stream stand behind the others."""
+`turns`. Rows of fewer orders than most of their stream (but `lda`) stand behind."""
 SMALL = """\
 These streams are not quite free of choices, either ([how far](#what-choices-have-seen)). Three orders say
 little of further ones: by a t interval over orders alone these would not exclude zero: {unsure}."""

@@ -37,9 +37,10 @@ def recommended(known: Streams, runs: Trained) -> Iterator[str]:
     if verdict == frozen_rule.RULE["candidate"][0]["name"]:
         verdict = "the frozen answer"
     yield f"- So `--recommended` stands for **{verdict}**.{settled}"
+    _, below = sides(known, runs, TRAINED, "development")
     yield (
-        "- Training on the first task, what `--trained` stands for, was built after the rule and is no "
-        f"candidate: {_above_auto(known, runs, TRAINED)}."
+        "- Training on the first task, what `--trained` stands for, came after the rule and is no "
+        f"candidate: {_above_auto(known, runs, TRAINED)}, below on {len(below)}."
     )
 
 

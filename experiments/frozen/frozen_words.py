@@ -29,7 +29,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
     yield (
-        f"- Training ends above it on {', '.join(above) or 'none'}, below it on "
+        f"- Training ends above it on {_with_parts(above)}, below it on "
         f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
         f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
     )
@@ -49,9 +49,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     yield (
         "- Hypotheses [written before these rows](frozen_tables.md#verdicts), most trained ones of four "
-        "streams known. Verdicts on the frozen answer, in brackets where they differ on `chosen` (the best "
-        "of two heads and their product by left-out images), for which they were written. *By the mean "
-        "alone*: the interval has the margin in it:"
+        "streams known. Verdicts on the frozen answer; in brackets, where they begin otherwise, on `chosen` "
+        "(the best of two heads and their product by left-out images), for which they were written. *By the "
+        "mean alone*: the interval has the margin in it:"
     )
     verdicts: dict[str, list[str]] = {}
     for name, verdict, _ in judged(known, runs):
@@ -59,13 +59,14 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     for key, (first, *others) in verdicts.items():
         # of a hypothesis on several heads the last one, `auto`, is the frozen answer
         own = others[-1] if others else first
-        differs = f" (`chosen`: {first})" if own != first else ""
+        begins = first.partition(";")[0]
+        differs = "" if own.startswith(begins) else f" (`chosen`: {begins})"
         yield f"    - {SAID[key]}: {own}{differs}"
 
 
 SAID = {
     "i": "no lower than the best single head by half a point",
-    "i-far": "far from ImageNet above training on every task, whose head reads one layer",
+    "i-far": "on signs-second and waste-second above training on every task, whose head reads one layer",
     "ii": "adapters of the first task add less than a point to `chosen` (`cifar-whole` apart)",
     "iii": "training on every task above `chosen`, with its interval, on CIFAR alone (`cifar-whole`, below, "
     "was no part)",
@@ -73,6 +74,13 @@ SAID = {
     "iv-strangers": "by distance twice the strangers refused as by the probability",
 }
 """The hypotheses in a few words."""
+
+
+def _with_parts(names: Sequence[str]) -> str:
+    """Return streams, and which of them are parts of another: no independent evidence."""
+    parts = [name for name in names if name.startswith("cifar-") and name != APART]
+    told = [f"{name} (which contains {parts[0]})" if name == APART and parts else name for name in names]
+    return ", ".join(told) or "none"
 
 
 def _gains(names: Sequence[str], differences: Sequence[Difference]) -> str:
