@@ -59,7 +59,7 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
         (
             "dual-prompt",
             [],
-            "of dual-prompt: policy min, constraints orthogonal, cpk; the published rule: --policy",
+            "of dual-prompt: policy min, constraints orthogonal, cpk; dual-prompt as published: --policy",
         ),
         ("dual-prompt", ["--policy", "min"], ""),
         ("l2p", [], ""),  # has no sets to decide on
