@@ -639,8 +639,12 @@ def test_a_command_is_found_by_the_word_of_others_and_an_option_by_its_command()
 
 def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
     """A head is none of the baselines, and lw2g's own backbone was meant before one of timm's."""
-    assert invoke("run", "--baseline", "lda", "--dry-run").stderr.endswith(
-        "baseline: no baseline is called 'lda', but a head; --baseline simple-cil --set baseline.head=lda\n"
+    for name in ("lda", "LDA"):
+        assert invoke("run", "--baseline", name, "--dry-run").stderr.endswith(
+            f"no baseline is called {name!r}, but a head; --baseline simple-cil --set baseline.head=lda\n"
+        )
+    assert invoke("run", "--baseline", "SLDA", "--dry-run").stderr.endswith(
+        "; --baseline simple-cil --set baseline.head=lda --set head.lda.shrinkage=0.0001\n"
     )
     assert (
         "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"
