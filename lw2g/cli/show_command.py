@@ -109,8 +109,8 @@ def _print_short(results: Recorded) -> None:
         if count
         else "no setting differs"
     )
-    differ += " from the published method; "
-    summary = differ if count or results.is_published else ""
+    published = "the published method" if results.is_published else "its published parts"
+    summary = f"{differ} from {published}; " if count or results.is_published else ""
     if word := word_of(record["config"]):
         summary = f"method: --{word}, of lw2g and published nowhere as a whole; "
     lines.append(f"{summary}all numbers: lw2g show {as_word(results.run)} --all")
@@ -188,7 +188,7 @@ def _print_record(results: Recorded) -> None:
         told = f"tasks of this run are learned by different code of a plugin: {name} {' and '.join(codes)}"
         out.print(told, markup=False, soft_wrap=True)
     if record["deviations"]:
-        _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
+        _print_deviations(results)
     elif results.is_published:
         out.print("no setting differs from the published method")
 
@@ -426,13 +426,16 @@ def _known(value: float | None, decimals: int) -> str:
     return "" if value is None else number(value, decimals)
 
 
-def _print_deviations(deviations: Sequence[Record], baseline: str) -> None:
-    """Print the options that are not those of the published method, with its values."""
+def _print_deviations(results: Recorded) -> None:
+    """Print the options that are not those of the published method or of its parts, with their values."""
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
-        for entry in deviations
+        for entry in results.content["deviations"]
     ]
+    baseline = results.content["config"]["baseline"]["name"]
     title = f"what differs from the published {baseline}"  # which --recommended and --trained are not
+    if not results.is_published:
+        title = f"what differs from {baseline}'s published parts"
     print_table(title, ("option", "value", "published", "note"), rows, left=4)
 
 
