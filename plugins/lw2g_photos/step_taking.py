@@ -312,7 +312,8 @@ def _write_step(
         *words_of_kept_head(after.manifest),
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)
-    return {"out": str(out.absolute()), **report, "warnings": warnings}
+    unusable = [str(path) for path in lesson.unusable]
+    return {"out": str(out.absolute()), **report, "unusable": unusable, "warnings": warnings}
 
 
 def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
