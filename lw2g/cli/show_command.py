@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import head_taken, manifest_of, results_of, word_of
+from lw2g.api.recorded import head_taken, interval_of, manifest_of, results_of, word_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -86,7 +86,8 @@ def _print_short(results: Recorded) -> None:
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    reached = list(in_words(known, record, grows=results.grows))
+    interval = interval_of(results.run, record)
+    reached = list(in_words(known, record, grows=results.grows, interval=interval))
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")

@@ -8,9 +8,11 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+from lw2g.cli.execute import tell
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g_testing.made_evidence import measured_set
+from written_runs import catalogue, write_full
 
 RECORD = {
     "lw2g_version": "0.1.0",
@@ -92,8 +94,8 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
         "final accuracy 85.62 % (FAA)",
         "1 set for 2 tasks",
         "after each task: 91.50 █▇ 85.62",
-        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came, among the classes so "
-        "far; FAA is of test images, among all",
+        "head chosen: ridge on 12 layers (90.0 % of 20 learned images, each left out as its task came, among "
+        "the classes so far: for the choice alone)",
         "6 s; 1,000 numbers kept beside the backbone",
         "tasks that moved features unusually far: 2",
     ]
@@ -111,6 +113,20 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
         "\nmethod: --recommended, of lw2g and published nowhere as a whole; all"
         in invoke("show", tmp_path).stdout
     )
+
+
+@pytest.mark.parametrize("faa", [200 / 3, 60.0])
+def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa):
+    """Over its test images, and that few tell little; nothing where no predictions go with the record."""
+    run = write_full(tmp_path / "run", {"metrics.faa": faa})
+    tell([run.record], run.path, catalogue())
+    told = [capsys.readouterr().out, invoke("show", run.path).stdout]
+    interval = "; 95 % interval 39.1 to 86.2 over images of this one order: too few to tell much\n"
+    known = faa > 60
+    assert [interval in text for text in told] == [known, known]
+    assert ["interval" in text for text in told] == [known, known]
+    (next((run.path / "predictions").iterdir())).write_bytes(b"damaged")
+    assert "interval" not in invoke("show", run.path).stdout
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
