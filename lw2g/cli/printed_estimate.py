@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lw2g.config.toml import to_mapping
 from lw2g.errors import counted
-from lw2g.runtime.console import in_units, method_name, note, printable
+from lw2g.runtime.console import in_units, note, printable
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -28,7 +27,7 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
         click.exceptions.Exit: Something is missing.
     """
     if not as_json:
-        click.echo(printable(f"would run: {_what_runs(experiment)}"))
+        click.echo(printable(f"would run: {experiment.named}"))
     cost, missing = experiment.cost(tasks=tasks, runs=runs)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
@@ -43,13 +42,6 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
             click.echo("no estimate without these")
     if missing:
         raise click.exceptions.Exit(2)
-
-
-def _what_runs(experiment: Experiment) -> str:
-    """Return the method, the benchmark and the backbone by their names."""
-    config = to_mapping(experiment.config)
-    method = method_name(config, grows=experiment.catalogue.grows(config["baseline"]["name"]))
-    return f"{method}, benchmark {config['benchmark']['name']}, backbone {config['backbone']['name']}"
 
 
 def _in_a_line(cost: Estimate) -> str:

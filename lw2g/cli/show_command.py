@@ -110,7 +110,7 @@ def _print_short(results: Recorded) -> None:
         if count
         else "no setting differs"
     )
-    published = "the published method" if results.is_published else "its published parts"
+    published = "the published method" if results.is_published else "what is published"
     summary = f"{differ} from {published}; " if count or results.is_published else ""
     if word := word_of(record["config"]):
         summary = f"method: --{word}, of lw2g and published nowhere as a whole; "
@@ -428,7 +428,7 @@ def _known(value: float | None, decimals: int) -> str:
 
 
 def _print_deviations(results: Recorded) -> None:
-    """Print the options that are not those of the published method or of its parts, with their values."""
+    """Print the options that are not those of the published method, or of its parts, with their values."""
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
         for entry in results.content["deviations"]
@@ -436,7 +436,7 @@ def _print_deviations(results: Recorded) -> None:
     baseline = results.content["config"]["baseline"]["name"]
     title = f"what differs from the published {baseline}"  # which --recommended and --trained are not
     if not results.is_published:
-        title = f"what differs from {baseline}'s published parts"
+        title = "what differs from what is published"
     print_table(title, ("option", "value", "published", "note"), rows, left=4)
 
 

@@ -176,7 +176,7 @@ def test_show_names_a_method_as_reports_do(tmp_path):
 def test_show_compares_with_nothing_where_nothing_is_published(tmp_path, baseline, told):
     """The line that no setting differs stands where a method is cited, or one of its options.
 
-    What does differ is a difference from the parts alone of a method that nobody has published.
+    What does differ is no difference from a method that nobody has published, but from what else is.
     """
     changed = {"config": RECORD["config"] | {"baseline": {"name": baseline}}, "deviations": []}
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | changed))
@@ -184,9 +184,9 @@ def test_show_compares_with_nothing_where_nothing_is_published(tmp_path, baselin
         assert ("no setting differs" in invoke("show", tmp_path, *every).stdout) == told
     assert f"ll numbers: lw2g show {tmp_path} --all" in invoke("show", tmp_path).stdout
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"config": changed["config"]}))
-    heading = f"the published {baseline}" if told else f"{baseline}'s published parts"
+    heading = f"the published {baseline}" if told else "what is published"
     assert f"what differs from {heading}" in " ".join(invoke("show", tmp_path, "--all").stdout.split())
-    whole = "the published method" if told else "its published parts"
+    whole = "the published method" if told else "what is published"
     assert f"\n1 setting differs from {whole}; all" in invoke("show", tmp_path).stdout
 
 
