@@ -20,6 +20,7 @@ from lw2g.config.own_rule import own_rule, rule_note
 from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
 from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
+from lw2g.config.toml import to_mapping
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.dataset import default_root
@@ -27,6 +28,7 @@ from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY, PHOTO_BACKBONE
 from lw2g.pixels.small_drawings import require_drawings
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.runtime.collector import collector_waits
+from lw2g.runtime.console import method_name
 
 if TYPE_CHECKING:
     from lw2g.config.settings import ExperimentConfig, Resolved
@@ -61,6 +63,13 @@ class Experiment:
     def notes(self) -> Sequence[str]:
         """What was noticed while the options were put together."""
         return self.resolved.notes
+
+    @property
+    def named(self) -> str:
+        """Its method, benchmark and backbone by their names."""
+        config = to_mapping(self.config)
+        method = method_name(config, grows=self.catalogue.grows(config["baseline"]["name"]))
+        return f"{method}, benchmark {config['benchmark']['name']}, backbone {config['backbone']['name']}"
 
     def announcements(self) -> Iterator[str]:
         """Yield what a user should know before it runs, a line each."""

@@ -6,6 +6,7 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,18 @@ from lw2g.config.layers import word_of
 from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
-from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BENCHMARK, METHODS, RECOMMENDED
+from lw2g.interfaces.defaults import (
+    DEFAULT_BACKBONE,
+    DEFAULT_BENCHMARK,
+    FOLDER_BENCHMARK,
+    METHODS,
+    RECOMMENDED,
+    TIMM_BACKBONE,
+)
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
-from lw2g.maths.choosing import named_candidate, words_of_choice
+from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, load_catalogue
-from lw2g.results.summaries import MeanStd, summary
+from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
@@ -31,8 +39,10 @@ __all__ = [
     "head_of",
     "head_taken",
     "holds_model",
+    "interval_of",
     "manifest_of",
     "next_method",
+    "next_start",
     "over_runs",
     "results_of",
     "runs",
@@ -165,11 +175,25 @@ class Recorded:
         return apart(dict(decision))
 
 
+def interval_of(run: Path, record: Mapping[str, Any]) -> str:
+    """Return the interval of a run's final accuracy, to stand behind it; nothing without its predictions."""
+    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.right_answers import right_answers_of
+
+    found = ReportedRun(path=run, state="finished", config=record["config"], record=record)
+    with suppress(DataError):  # damaged ones, which `lw2g verify` names
+        answers = right_answers_of(found)
+        if answers is not None:
+            low, high = answers.interval
+            doubt = doubt_of_few(answers.interval, len(answers.images))
+            return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
+    return ""
+
+
 def head_taken(record: Mapping[str, Any]) -> str:
     """Return in a line which head a run has taken where it chose one, and what it tried; else nothing."""
     choice = record.get("findings", {}).get("choice")
-    when = "as its task came, among the classes so far; FAA is of test images, among all"
-    return words_of_choice(choice, when) if choice else ""
+    return words_of_choice_in_tasks(choice) if choice else ""
 
 
 def head_of(manifest: Manifest) -> str:
@@ -195,6 +219,24 @@ def next_method(record: Mapping[str, Any]) -> str:
         return ""
     (word,) = (word for word, method in METHODS.items() if method is RECOMMENDED)
     return f"--{word}"
+
+
+def next_start(record: Mapping[str, Any]) -> str:
+    """Return the command that makes a model of all photographs of a run; empty of other images."""
+    config = record["config"]
+    benchmark, backbone = config["benchmark"], config["backbone"]
+    if benchmark["name"] != FOLDER_BENCHMARK or backbone["name"].startswith(LOCAL):
+        return ""
+    if benchmark.get("stream") != "classes" or benchmark.get("boxes") or benchmark.get("more_roots"):
+        return ""
+    root = Path(benchmark["root"])
+    folder = root if benchmark.get("test_share") else root / "train"
+    words = f"lw2g start {as_word(folder)} MODEL"
+    name = backbone["model"] if backbone["name"] == TIMM_BACKBONE else backbone["name"]
+    words += f" --backbone {as_word(name)}"
+    if backbone.get("weights") is not None:
+        words += f" --weights {as_word(backbone['weights'])}"
+    return words
 
 
 @expands_paths

@@ -26,6 +26,8 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
     Raises:
         click.exceptions.Exit: Something is missing.
     """
+    if not as_json:
+        click.echo(printable(f"would run: {experiment.named}"))
     cost, missing = experiment.cost(tasks=tasks, runs=runs)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))

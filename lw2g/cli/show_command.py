@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import head_taken, manifest_of, results_of, word_of
+from lw2g.api.recorded import head_taken, interval_of, manifest_of, results_of, word_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -86,7 +86,8 @@ def _print_short(results: Recorded) -> None:
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    reached = list(in_words(known, record, grows=results.grows))
+    interval = interval_of(results.run, record)
+    reached = list(in_words(known, record, grows=results.grows, interval=interval))
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")
@@ -109,8 +110,8 @@ def _print_short(results: Recorded) -> None:
         if count
         else "no setting differs"
     )
-    differ += " from the published method; "
-    summary = differ if count or results.is_published else ""
+    published = "the published method" if results.is_published else "what is published"
+    summary = f"{differ} from {published}; " if count or results.is_published else ""
     if word := word_of(record["config"]):
         summary = f"method: --{word}, of lw2g and published nowhere as a whole; "
     lines.append(f"{summary}all numbers: lw2g show {as_word(results.run)} --all")
@@ -188,7 +189,7 @@ def _print_record(results: Recorded) -> None:
         told = f"tasks of this run are learned by different code of a plugin: {name} {' and '.join(codes)}"
         out.print(told, markup=False, soft_wrap=True)
     if record["deviations"]:
-        _print_deviations(record["deviations"], record["config"]["baseline"]["name"])
+        _print_deviations(results)
     elif results.is_published:
         out.print("no setting differs from the published method")
 
@@ -426,13 +427,16 @@ def _known(value: float | None, decimals: int) -> str:
     return "" if value is None else number(value, decimals)
 
 
-def _print_deviations(deviations: Sequence[Record], baseline: str) -> None:
-    """Print the options that are not those of the published method, with its values."""
+def _print_deviations(results: Recorded) -> None:
+    """Print the options that are not those of the published method, or of its parts, with their values."""
     rows = [
         (entry["option"], _value(entry["value"]), _value(entry.get("published")), entry.get("note", ""))
-        for entry in deviations
+        for entry in results.content["deviations"]
     ]
+    baseline = results.content["config"]["baseline"]["name"]
     title = f"what differs from the published {baseline}"  # which --recommended and --trained are not
+    if not results.is_published:
+        title = "what differs from what is published"
     print_table(title, ("option", "value", "published", "note"), rows, left=4)
 
 

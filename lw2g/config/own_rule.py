@@ -33,5 +33,5 @@ def own_rule(config: ExperimentConfig, catalogue: Catalogue, named: Container[st
 
 
 def rule_note(own: str, methods: str, published: str) -> str:
-    """Return the note on a rule of :func:`own_rule`; ``published`` is how one asks for the published rule."""
-    return f"of lw2g, and no part of {methods}: {own}; the published rule: {published}"
+    """Return the note on a rule of :func:`own_rule`; ``published`` is how one asks for the methods."""
+    return f"of lw2g, and no part of {methods}: {own}; {methods} as published: {published}"

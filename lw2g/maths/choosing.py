@@ -12,7 +12,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["choice_of", "first_within_error", "named_candidate", "words_of_choice"]
+__all__ = [
+    "choice_of",
+    "first_within_error",
+    "named_candidate",
+    "words_of_choice",
+    "words_of_choice_in_tasks",
+]
 
 
 _NAMED_BY = ("head", "layers", "units")
@@ -51,31 +57,52 @@ def choice_of(tried: Sequence[Mapping[str, Any]], taken: int) -> dict[str, Any]:
     return {**tried[taken], "standard_error": error, "tried": list(tried)}
 
 
-def words_of_choice(choice: Mapping[str, Any], when: str = "in turn") -> str:
-    """Return in a line which head was taken, and what the others would be.
+def words_of_choice(choice: Mapping[str, Any]) -> str:
+    """Return in a line which head a model has taken, and what the others would be."""
+    words = f"head: {_figure(choice)}"
+    if others := _others(choice):
+        words += f" (also tried: {others})"
+    if choice["accuracy"] is not None:
+        words += f" of {choice['images']} images, each left out in turn"
+    words += _reason(choice)
+    if "before" in choice:
+        words += f"; before: {_figure({**choice['before'], 'accuracy': None})}"
+    return words
 
-    Args:
-        choice: The choice.
-        when: When each image was left out.
+
+def words_of_choice_in_tasks(choice: Mapping[str, Any]) -> str:
+    """Return in a line which head a run has taken, by images that tell nothing of its final accuracy.
+
+    They are those that it learned, and of an early task they were held against its classes and earlier ones.
     """
+    words = f"head chosen: {named_candidate(choice)}"
+    if choice["accuracy"] is not None:
+        words += (
+            f" ({choice['accuracy']:.1f} % of {choice['images']} learned images, each left out as its task "
+            "came, among the classes so far: for the choice alone)"
+        )
+    if others := _others(choice):
+        words += f"; also tried: {others}"
+    return words + _reason(choice)
+
+
+def _others(choice: Mapping[str, Any]) -> str:
+    """Return the candidates that were not taken."""
     others = []
     for entry in choice["tried"]:
         if any(entry.get(key) != choice.get(key) for key in _NAMED_BY):
             others.append(_figure(entry))
-    words = f"head: {_figure(choice)}"
-    if others:
-        words += f" (also tried: {', '.join(others)})"
+    return ", ".join(others)
+
+
+def _reason(choice: Mapping[str, Any]) -> str:
+    """Return why one was taken that is not the best; nothing where it is."""
     if choice["accuracy"] is None:
-        words += ": the smallest, as there are too few images to compare them"
-    else:
-        words += f" of {choice['images']} images, each left out {when}"
-        best = max(entry["accuracy"] for entry in choice["tried"])
-        if best > choice["accuracy"]:
-            error = choice["standard_error"]
-            words += f"; the smallest within a standard error ({error:.1f}) of the best"
-    if "before" in choice:
-        words += f"; before: {_figure({**choice['before'], 'accuracy': None})}"
-    return words
+        return ": the smallest, as there are too few images to compare them"
+    best = max(entry["accuracy"] for entry in choice["tried"])
+    if best <= choice["accuracy"]:
+        return ""
+    return f"; the smallest within a standard error ({choice['standard_error']:.1f}) of the best"
 
 
 def _standard_error(accuracy: float, images: int) -> float:

@@ -33,7 +33,7 @@ from lw2g.interfaces.context import TaskInfo
 from lw2g.model.parts import ModelParts
 from lw2g.pixels.preprocessing import Preprocessing
 from lw2g.pixels.resampling import Interpolation
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.vit.backbone import BackboneFingerprint
 
 __all__ = ["Candidate", "Learning", "Manifest", "Step", "TaskNote", "described", "sections"]
@@ -371,7 +371,9 @@ class Manifest:
         except PluginError as error:  # says whose it is, and what to do
             raise DataError(error.what, error.remedy) from error
         except UnknownComponentError as error:
-            raise DataError(f"{origin} cannot be used here", f"install it ({error})") from error
+            # an object of a program can be given again, and not installed
+            remedy = error.remedy if section.name.startswith(LOCAL) else f"install it ({error})"
+            raise DataError(f"{origin} cannot be used here", remedy) from error
         return Chosen(name=component.name, config=_record(component.config, section.options, origin))
 
     def made_with(self, kind: Kind, section: Section) -> str:

@@ -231,11 +231,10 @@ class Catalogue:
         raise self._unknown("component", name)
 
     def heir_of(self, name: str) -> tuple[Registered, Alias] | None:
-        """Return the component that users look for by a name that it does not have; None without one."""
-        typed = name.lower().replace("_", "-").replace(" ", "-")
+        """Return the component that users look for by a kebab-case name of others; None without one."""
         for entry in self.components():
             for alias in entry.component.aliases:
-                if alias.name == typed:
+                if alias.name == name:
                     return entry, alias
         return None
 
@@ -259,23 +258,26 @@ class Catalogue:
         if kind != "component":
             remedy = f"`lw2g plugins {kind}` lists all"
         if name.startswith(LOCAL):
-            remedy = f"it was an object of a Python program: lw2g.resume(RUN, local={{{kind!r}: ...}})"
+            remedy = f"give the object as local={{{kind!r}: ...}} to lw2g.resume, continue_run, fork or load"
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
         broken = {problem.plugin for problem in self.problems} - set(self.disabled)
         if broken:
             remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
-        heir = self.heir_of(name)
+        spelled = name.lower().replace("_", "-").replace(" ", "-")
+        heir = self.heir_of(spelled)
         if heir is not None:
             entry, alias = heir
             meaning, typed = alias_text(entry.component, alias)
+            if kind == "baseline" and entry.component.kind == "head":
+                typed = f"--baseline {FROZEN_BASELINE} {typed}"
             return UnknownComponentError(f"no {kind} is called {name!r}; {meaning}", typed)
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
         for entry in self.components():
             known += [alias.name for alias in entry.component.aliases]
-        if kind == "baseline" and ("head", name) in self.entries:
-            typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={name}"
+        if kind == "baseline" and ("head", spelled) in self.entries:
+            typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={spelled}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
         meant = nearest(name, known)
         if kind == "component":  # a kind may be meant, and among names of all kinds many are a bit alike

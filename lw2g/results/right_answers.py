@@ -18,6 +18,9 @@ from lw2g.results.summaries import wilson
 
 __all__ = ["RightAnswers", "right_answers", "right_answers_of"]
 
+_SAME = 0.01
+"""Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class RightAnswers:
@@ -72,9 +75,10 @@ def right_answers(
 
 
 def right_answers_of(run: ReportedRun) -> RightAnswers | None:
-    """Return the answers of a run; None where its predictions are not at hand or were not measured.
+    """Return the answers of a run; None where its predictions are not at hand or do not go with its record.
 
-    Class orders permute the targets: ``class_order`` of the record says which class of the data each is.
+    `lw2g verify` names files that do not. Class orders permute the targets: ``class_order`` of the record
+    says which class of the data each is.
     """
     columns = run.answers
     if columns is None:
@@ -82,6 +86,8 @@ def right_answers_of(run: ReportedRun) -> RightAnswers | None:
         if not path.is_file():
             return None
         columns = read_columns(path)
-    return right_answers(
+    answers = right_answers(
         columns, run.record["class_order"], columns["task"].astype(np.int64), run.record.get("domains") or ()
     )
+    accuracy = run.metric("faa")
+    return answers if accuracy is not None and abs(answers.accuracy - accuracy) < _SAME else None

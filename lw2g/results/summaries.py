@@ -11,10 +11,12 @@ from typing import TypeVar
 import attrs
 
 __all__ = [
+    "FEW_IMAGES",
     "LEAST_PAIRS",
     "LEAST_TESTED",
     "Difference",
     "MeanStd",
+    "doubt_of_few",
     "grouped",
     "paired_difference",
     "summary",
@@ -26,6 +28,10 @@ V = TypeVar("V")
 _LEVEL = 0.95
 _NORMAL = 1.959964
 """Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
+FEW_IMAGES = 50
+"""Images from which on an accuracy needs no other figure beside it."""
+_WIDE = 30
+"""Points between the ends of an interval from which on an accuracy tells little."""
 LEAST_PAIRS = 3
 """The smallest number of pairs that have an interval of t."""
 LEAST_TESTED = 5
@@ -154,3 +160,13 @@ def wilson(accuracy: float, images: float) -> list[float]:
     spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
     half = _NORMAL / (1 + square / images) * spread
     return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]
+
+
+def doubt_of_few(interval: Sequence[float], images: int) -> str:
+    """Return that so few images tell little, to stand behind an interval; else nothing.
+
+    >>> doubt_of_few((56.6, 89.9), 22), doubt_of_few((83.9, 100.0), 20)
+    (': too few to tell much', '')
+    """
+    low, high = interval
+    return ": too few to tell much" if images < FEW_IMAGES and high - low > _WIDE else ""

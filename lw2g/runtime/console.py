@@ -225,19 +225,22 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def in_words(metrics: Mapping[str, str], record: Mapping[str, Any], *, grows: bool) -> Iterator[str]:
+def in_words(
+    metrics: Mapping[str, str], record: Mapping[str, Any], *, grows: bool, interval: str = ""
+) -> Iterator[str]:
     """Yield what a run has reached, a line each.
 
     Args:
         metrics: The values of the defined metrics, as text.
         record: The run's.
         grows: Whether the method has sets.
+        interval: What stands behind the final accuracy.
     """
     done = len(record["accuracy_matrix"])
     is_final = record.get("tasks") in (None, done)  # older records do not note it
     if "faa" in metrics:
         what = "final accuracy" if is_final else "accuracy"
-        yield f"{what} {metrics['faa']} % (FAA){_tested(record, is_final=is_final)}"
+        yield f"{what} {metrics['faa']} % (FAA){_tested(record, is_final=is_final)}{interval}"
     if "ffm" in metrics:
         gained = "; below 0: later tasks made them better" if metrics["ffm"].startswith("-") else ""
         yield f"forgetting {metrics['ffm']} points (FFM: best less last accuracy, mean of old tasks{gained})"

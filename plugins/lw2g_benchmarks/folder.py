@@ -50,12 +50,11 @@ _Notes: TypeAlias = list[str]
 """What a user should know of the folders; whoever looks at one adds to it."""
 
 
-def _root_help(root: str) -> str:
+def _layout(root: Path | str, *, drawn: bool) -> str:
+    """Return what is expected below a folder, with test images that are drawn or lie apart."""
+    if drawn:
+        return f"expected {root}/<class>/<image>"
     return f"expected {root}/train/<class>/<image> and {root}/test/<class>/<image>"
-
-
-def _domain_help(root: str) -> str:
-    return f"expected {root}/<domain>/train/<class>/<image> and {root}/<domain>/test/<class>/<image>"
 
 
 @attrs.frozen
@@ -95,17 +94,14 @@ class FolderBenchmark(ConfiguredTransforms):
             deviations.append(f"test images are a share of {draw.share:g} of each class, drawn ({draw.seed})")
         if config.exclude:
             deviations.append(f"{counted(len(config.exclude), 'image')} excluded, first {config.exclude[0]}")
-        left_out = ""
         if len(order) < len(names):
             deviations.append(f"{len(names) - len(order)} of {len(names)} classes left out")
-            left_out = f"class_order leaves out {unnamed(order, names)}"
-            notes.append(left_out)
+            notes.append(f"class_order leaves out {unnamed(order, names)}")
         try:
             sizes = sizes_of(config, len(order))
         except ConfigError as error:
-            if not left_out:
-                raise
-            raise ConfigError(f"{error.what}: {left_out}", error.remedy) from error
+            # what was found may say why: classes are left out, or domains are in their place
+            raise ConfigError("; ".join([error.what, *notes]), error.remedy) from error
         return build_stream(
             name="folder",
             train=self._images("train", limits["train"], classes, names, order, tuple(domains)),
@@ -144,7 +140,8 @@ class FolderBenchmark(ConfiguredTransforms):
         if self.config.root is None:
             raise ConfigError(
                 "benchmark 'folder' needs --set benchmark.root=ROOT",
-                f"{_root_help('ROOT')}, or ROOT/<class>/<image> with --set benchmark.test_share=0.2",
+                _layout("ROOT", drawn=False)
+                + ", or ROOT/<class>/<image> with --set benchmark.test_share=0.2",
             )
         roots = [self.config.root, *self.config.more_roots]
         counts = Counter(root.resolve().name for root in roots)
@@ -175,12 +172,13 @@ class FolderBenchmark(ConfiguredTransforms):
             raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
         if config.boxes is not None:
             raise ConfigError("benchmark.boxes: boxes have classes and no domains", "leave one of both out")
+        layout = _layout(f"{root}/<domain>", drawn=config.test_share is not None)
         if not root.is_dir():
-            raise DataError(no_folder(root), _domain_help(str(root)))
+            raise DataError(no_folder(root), layout)
         if _has_splits(root) and not config.domain_order:
             raise DataError(
                 f"{str(root)!r} holds train/ and test/, so it is one domain",
-                f"{_domain_help(str(root))}; or leave benchmark.stream out",
+                f"{layout}; or leave benchmark.stream out",
             )
         there = {}
         for name, (folder, *twins) in named_folders(root).items():
@@ -191,12 +189,12 @@ class FolderBenchmark(ConfiguredTransforms):
             there[name] = folder
         wanted = tuple(map(composed, config.domain_order or there))
         if not wanted:
-            raise DataError(f"{str(root.absolute())!r} holds no domain", _domain_help(str(root)))
+            raise DataError(f"{str(root.absolute())!r} holds no domain", layout)
         for name in wanted:
             if name not in there:
                 raise ConfigError(
                     f"benchmark.domain_order: no domain {name!r} in {str(root)!r}{nearest(name, there)}",
-                    _domain_help(str(root)),
+                    layout,
                 )
         if len(set(wanted)) < len(wanted):
             raise ConfigError(f"benchmark.domain_order repeats one of {wanted}", "name each domain once")
@@ -344,7 +342,7 @@ def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, Class
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(no_folder(root), _root_help(str(root)))
+        raise DataError(no_folder(root), _layout(root, drawn=draw is not None))
     missing = [split for split in SPLIT_FOLDERS if not (root / split).is_dir()]
     if draw is not None:
         if not missing:
@@ -433,7 +431,7 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
             f"lw2g start {root} MODEL",
         )
     found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
-    return DataError(f"{what} (found {found})", _root_help(str(root)))
+    return DataError(f"{what} (found {found})", _layout(root, drawn=False))
 
 
 def _has_splits(folder: Path) -> bool:

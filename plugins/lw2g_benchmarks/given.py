@@ -60,8 +60,8 @@ class GivenBenchmark(ConfiguredTransforms):
         if given is None:
             raise ConfigError(
                 "benchmark 'given' has no images",
-                "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or "
-                "lw2g.resume(RUN, local={'benchmark': ...}), or set benchmark.hub",
+                "give them from Python, lw2g.run(benchmark=[(train, test), ...]) or as "
+                "local={'benchmark': ...} to lw2g.resume, continue_run or fork, or set benchmark.hub",
             )
         # with test_share a list is one split of pairs (image, label), not a list of tasks
         listed = isinstance(given, list) and config.test_share is None

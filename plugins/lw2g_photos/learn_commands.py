@@ -64,7 +64,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
     _print(report, as_json=as_json, has_old_classes=False)
     if not as_json:
-        _say_what_next(report, model, training_command(folder, report["classes"], options))
+        _say_what_next(report, model, training_command(folder, report, options))
 
 
 @click.command(

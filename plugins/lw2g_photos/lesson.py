@@ -84,6 +84,12 @@ class Lesson:
         """The number of images of each class."""
         return {name: len(of_class.paths) for name, of_class in self.images.items()}
 
+    @property
+    def unusable(self) -> list[Path]:
+        """The files that are left out because they are no images."""
+        every = [*self.images.values(), *(self.tested or {}).values()]
+        return [path for of_class in every for path in of_class.bad]
+
     def among(self, chosen: Mapping[str, Tensor]) -> Lesson:
         """Return the lesson with some of its images alone; a class without any is left out.
 

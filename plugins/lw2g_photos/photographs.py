@@ -171,7 +171,7 @@ def learn(
         - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
-        - ``warnings``, a line each.
+        - ``unusable``: files that were left out, as they are no images; ``warnings``, a line each.
 
     Raises:
         DataError: The model, the folder or an image cannot be used.

@@ -312,7 +312,8 @@ def _write_step(
         *words_of_kept_head(after.manifest),
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)
-    return {"out": str(out.absolute()), **report, "warnings": warnings}
+    unusable = [str(path) for path in lesson.unusable]
+    return {"out": str(out.absolute()), **report, "unusable": unusable, "warnings": warnings}
 
 
 def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:
@@ -385,11 +386,13 @@ def _require_small_loss(report: Mapping[str, Any], max_loss: float | None) -> No
     known = [loss for loss in (report["loss"], report["estimated_loss"]) if loss is not None]
     if not known:
         what = "cannot be estimated for this head"
+        remedy = "leave --max-loss out to learn all the same"
     elif max(known) > max_loss:
-        what = f"is {max(known):.1f} points"
+        what = f"is {max(known):.1f} points, above {max_loss:g}"
+        remedy = "raise --max-loss to accept it"
     else:
         return
-    raise ConfigError(f"--max-loss: the loss of the old classes {what}", "raise it, or leave it out")
+    raise ConfigError(f"--max-loss: the loss of the old classes {what}: nothing was written", remedy)
 
 
 # -- writing -------------------------------------------------------------------------------------------------

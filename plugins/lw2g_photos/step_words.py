@@ -10,15 +10,12 @@ from typing import Any
 from lw2g.api.recorded import words_of_choice
 from lw2g.errors import counted
 from lw2g.model.places import free_folder
+from lw2g.results.summaries import FEW_IMAGES, doubt_of_few
 
 __all__ = ["accuracy_words", "as_typed", "loss_words", "lowest_classes", "new_folder", "step_lines"]
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
-_FEW = 50
-"""Images from which on a check needs no other figure beside it."""
-_WIDE = 30
-"""Points between the ends of an interval from which on an accuracy tells little."""
 
 
 def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[str]:
@@ -61,10 +58,9 @@ def _of_few(report: Mapping[str, Any], images: int) -> str:
         report: Of the step.
         images: How many it has learned.
     """
-    low, high = report["interval"]
-    if report["checked"] >= _FEW:
+    if report["checked"] >= FEW_IMAGES:
         return ""
-    words = ": too few to tell much" if high - low > _WIDE else ""
+    words = doubt_of_few(report["interval"], report["checked"])
     more, accuracy = report["left_out"], report["left_out_accuracy"]
     if more > report["checked"] and accuracy is not None:
         # a model may keep fewer images than it has learned

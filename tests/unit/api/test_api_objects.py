@@ -83,7 +83,7 @@ def test_a_run_of_objects_is_shown_verified_and_used(whole):
     record = whole[0]
     assert lw2g.verify(record.path)
     assert "local-halved x always" in str(lw2g.report(record.path))
-    with pytest.raises(DataError, match="baseline 'local-halved' cannot be used here"):
+    with pytest.raises(DataError, match="baseline 'local-halved' cannot be used here; give the object"):
         lw2g.load(record.path)
     model = lw2g.load(record.path, local={"baseline": Halved})
     images = TASKS[1][1][0]

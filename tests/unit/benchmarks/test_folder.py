@@ -200,9 +200,21 @@ def test_explicit_class_order_over_merged_roots(tree, tmp_path):
     assert chosen.tasks[0].train.ids[0] == "sketches/train/bee/0.png"
     assert chosen.deviations == ("2 of 5 classes left out",)
     assert "class_order leaves out 2 of 5 classes: cat, insects/bee" in chosen.notes
-    told = "2 does not split 3 classes evenly: class_order leaves out 2 of 5 classes: cat, in"
+    told = "2 does not split 3 classes evenly; class_order leaves out 2 of 5 classes: cat, in"
     with pytest.raises(ConfigError, match=told):
         stream(tree, more_roots=(other,), class_order=("sketches/bee", "ant", "dog"), increment=2)
+
+
+@pytest.mark.parametrize("share", [None, 0.2])
+def test_domains_in_the_place_of_classes_are_told_where_the_tasks_do_not_fit(tmp_path, share):
+    """The number of classes alone says nothing to whoever has more of them, a folder further down."""
+    splits = ("train", "test") if share is None else (".",)
+    for place in splits:
+        for domain in ("art", "photo"):
+            make_flat(tmp_path / place / domain, count=2)
+    told = r"of classes, 2; .*share their names \('ant', 'bee'\).*benchmark\.stream=domains.*; choose 2"
+    with pytest.raises(ConfigError, match=told):
+        stream(tmp_path, increment=10, test_share=share)
 
 
 def test_bad_class_orders_are_refused(tree):
@@ -217,6 +229,9 @@ def test_missing_root_names_path_and_layout(tmp_path):
     """A root that does not exist is an error with the path tried and the layout expected."""
     with pytest.raises(DataError, match=r"no folder '.*nowhere'; expected .*nowhere/train/<class>/<image>"):
         stream(tmp_path / "nowhere")
+    for name, below in (("classes", ""), ("domains", "<domain>/")):
+        with pytest.raises(DataError, match=f"no folder '.*nowhere'; expected .*nowhere/{below}<class>/<im"):
+            stream(tmp_path / "nowhere", stream=name, test_share=0.2)
     with pytest.raises(ConfigError, match=r"expected ROOT/train.*, or ROOT/<class>.*test_share=0\.2"):
         stream(None)
 

@@ -13,7 +13,7 @@ from lw2g.blocks.chosen_head import UNIT_SHARE, ChosenHead
 from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.ridge import Ridge
 from lw2g.interfaces.context import TaskInfo
-from lw2g.maths.choosing import words_of_choice
+from lw2g.maths.choosing import words_of_choice_in_tasks
 
 DIM = 12
 OWN = (8, 10)
@@ -60,9 +60,9 @@ def test_it_takes_the_smallest_that_finds_as_many(told_by: slice, taken: tuple[s
     assert (choice["head"], choice["layers"]) == taken
     tried = [(entry["head"], entry["layers"]) for entry in choice["tried"]]
     assert tried == [("lda", 1), ("ridge", 3), ("lda", 3)]
-    words = words_of_choice(choice, "as its task came")
-    assert words.startswith(f"head: {taken[0]}")
-    assert "of 60 images, each left out as its task came" in words
+    words = words_of_choice_in_tasks(choice)
+    assert words.startswith(f"head chosen: {taken[0]}")
+    assert " of 60 learned images, each left out as its task came, among the classes so far: for" in words
 
 
 def test_images_of_a_task_are_left_out_of_the_sums_of_all_so_far() -> None:
@@ -138,7 +138,7 @@ def test_features_of_one_layer_leave_the_heads_to_choose_from() -> None:
     assert int(head.judged) == 45
     alone = taught(chosen(), (1,), rows[:15], labels[:15])
     assert alone.findings()["choice"]["accuracy"] is None
-    assert "too few images" in words_of_choice(alone.findings()["choice"])
+    assert "too few images" in words_of_choice_in_tasks(alone.findings()["choice"])
 
 
 def test_units_stand_beside_features_at_their_share() -> None:

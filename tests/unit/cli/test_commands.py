@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import lw2g
 from fake_components import CATALOGUE
 from installed import load_instead
+from lw2g.api.recorded import next_start
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError, Interrupted, counted
 from lw2g.interfaces.component import KINDS
@@ -358,6 +359,42 @@ def test_a_run_ends_in_words(fake_catalogue, runner_calls, outcome, lines):
     assert invoke("run", "--out", "here").stdout.splitlines() == lines
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "backbone", "made"),
+    [
+        ({}, {}, "'/my photos' MODEL --backbone vit-tiny"),
+        ({}, {"weights": "w.pt"}, "'/my photos' MODEL --backbone vit-tiny --weights w.pt"),
+        (
+            {"test_share": None},
+            {"name": "timm", "model": "vit.a"},
+            "'/my photos/train' MODEL --backbone vit.a",
+        ),
+        ({}, {"name": "local-mine"}, None),
+        ({"stream": "domains"}, {}, None),
+        ({"boxes": "boxes.csv"}, {}, None),
+        ({"name": "digits"}, {}, None),
+    ],
+)
+def test_a_run_on_photos_leads_to_a_model_of_them(benchmark, backbone, made):
+    """Of the user's own images, with the run's backbone; where one command alone makes it."""
+    folder = {"name": "folder", "stream": "classes", "root": "/my photos", "test_share": 0.2, "boxes": None}
+    config = {
+        "benchmark": folder | {"more_roots": []} | benchmark,
+        "backbone": {"name": "vit-tiny", "weights": None} | backbone,
+    }
+    assert next_start({"config": config}) == ("" if made is None else f"lw2g start {made}")
+
+
+def test_a_run_on_photos_ends_with_that_command(fake_catalogue, runner_calls):
+    """Once it has learned all tasks."""
+    folder = {"name": "folder", "stream": "classes", "root": "photos", "test_share": 0.2, "boxes": None}
+    runner_calls.outcome["config"] = {"benchmark": folder | {"more_roots": []}}
+    next_line = "next, a model of these photos: lw2g start photos MODEL --backbone micro\n"
+    assert invoke("run", "--out", "here").stdout.endswith(f"(all numbers: lw2g show here)\n{next_line}")
+    runner_calls.outcome["done"] = 3
+    assert "next" not in invoke("run", "--out", "there").stdout
+
+
 def test_a_bug_keeps_its_traceback(fake_catalogue, runner_calls):
     """Only mistakes are turned into messages."""
     runner_calls.outcome["raises"] = ZeroDivisionError("a bug")
@@ -658,8 +695,12 @@ def test_a_command_is_found_by_the_word_of_others_and_an_option_by_its_command()
 
 def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
     """A head is none of the baselines, and lw2g's own backbone was meant before one of timm's."""
-    assert invoke("run", "--baseline", "lda", "--dry-run").stderr.endswith(
-        "baseline: no baseline is called 'lda', but a head; --baseline simple-cil --set baseline.head=lda\n"
+    for name in ("lda", "LDA"):
+        assert invoke("run", "--baseline", name, "--dry-run").stderr.endswith(
+            f"no baseline is called {name!r}, but a head; --baseline simple-cil --set baseline.head=lda\n"
+        )
+    assert invoke("run", "--baseline", "SLDA", "--dry-run").stderr.endswith(
+        "; --baseline simple-cil --set baseline.head=lda --set head.lda.shrinkage=0.0001\n"
     )
     assert (
         "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"

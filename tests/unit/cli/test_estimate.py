@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from types import SimpleNamespace
+from contextlib import suppress
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from lw2g.api import run as call_run
+from lw2g.api.experiment import Experiment, experiment_of
 from lw2g.cli.main import main
 from lw2g.cli.printed_estimate import tell_cost
 from lw2g.lifecycle.estimate import Estimate
@@ -43,14 +45,14 @@ def test_a_dry_run_prints_costs_and_writes_nothing(lw2g, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_is_told_in_one_line(lw2g):
-    """Tasks, images, device, time, memory and disk, and how far they can be trusted."""
+def test_a_dry_run_is_told_in_two_lines(lw2g):
+    """What would run; tasks, images, device, time, memory and disk, and how far they can be trusted."""
     told = lw2g(*DRY, "--tasks", "1")
     assert told.exit_code == 0, told.output
     what = "1 task, 723 training and 178 test images, on .+"
     cost = r"time \d+:\d\d:\d\d, memory .+iB, disk .+iB"
     trust = r"\(measured on some images of the first task; accurate to about 50 %\)"
-    assert re.fullmatch(f"{what}: {cost} {trust}\n", told.stdout), told.stdout
+    assert re.fullmatch(f"would run: .+\n{what}: {cost} {trust}\n", told.stdout), told.stdout
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_a_dry_run_is_told_in_one_line(lw2g):
         (
             "dual-prompt",
             [],
-            "of dual-prompt: policy min, constraints orthogonal, cpk; the published rule: --policy",
+            "of dual-prompt: policy min, constraints orthogonal, cpk; dual-prompt as published: --policy",
         ),
         ("dual-prompt", ["--policy", "min"], ""),
         ("l2p", [], ""),  # has no sets to decide on
@@ -88,7 +90,7 @@ def test_a_published_method_under_our_rule_is_told(lw2g, monkeypatch, tmp_path, 
         (5, None, "the first two tasks"),
     ],
 )
-def test_a_dry_run_says_which_tasks_it_has_measured(capsys, tasks, trained, measured):
+def test_a_dry_run_says_which_tasks_it_has_measured(capsys, monkeypatch, tasks, trained, measured):
     """Of one task no second one, and where the first task alone trains, that it does."""
     cost = Estimate(
         seconds=10,
@@ -100,8 +102,31 @@ def test_a_dry_run_says_which_tasks_it_has_measured(capsys, tasks, trained, meas
         device="cpu",
         trained=trained,
     )
-    tell_cost(SimpleNamespace(cost=lambda **_: (cost, [])), tasks=None, runs=1, as_json=False)
+    monkeypatch.setattr(Experiment, "cost", lambda *_, **__: (cost, []))
+    tell_cost(experiment_of(None, {}), tasks=None, runs=1, as_json=False)
     assert f"(measured on some images of {measured}; accurate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {},
+            "baseline hide-prompt, policy min, constraints orthogonal and cpk, benchmark glyphs, backb",
+        ),
+        (
+            {"baseline.name": "simple-cil", "baseline.head": "auto"},
+            "baseline simple-cil (--recommended), b",
+        ),
+    ],
+)
+@pytest.mark.parametrize("missing", [[], ["no weights"]])
+def test_a_dry_run_names_what_would_run(capsys, monkeypatch, options, told, missing):
+    """Method, benchmark and backbone, before seconds of measuring and where there is nothing to measure."""
+    monkeypatch.setattr(Experiment, "cost", lambda *_, **__: (None, missing))
+    with suppress(click.exceptions.Exit):
+        tell_cost(experiment_of(None, options), tasks=None, runs=1, as_json=False)
+    assert capsys.readouterr().out.startswith(f"would run: {told}")
 
 
 @pytest.mark.slow
@@ -111,7 +136,7 @@ def test_what_is_missing_is_listed_and_nothing_is_priced(lw2g, tmp_path):
     dry += ["--set", f"benchmark.root={tmp_path}"]
     printed = lw2g(*dry)
     assert printed.exit_code == 2, printed.output
-    *missing, end = printed.stdout.splitlines()
+    _, *missing, end = printed.stdout.splitlines()
     assert all(line.startswith("missing: ") for line in missing)
     assert "lw2g data get cifar100" in missing[0]
     assert end == "no estimate without these"
@@ -123,7 +148,7 @@ def test_a_package_that_is_not_here_is_missing(lw2g, monkeypatch):
     """A tracker's, beside the cost, which does not need it."""
     monkeypatch.setattr("lw2g.interfaces.component.find_spec", lambda name: None)
     told = lw2g(*DRY, "--tracker", "mlflow", "--tasks", "1")
-    cost, missing = told.stdout.splitlines()
+    _, cost, missing = told.stdout.splitlines()
     assert (told.exit_code, cost.startswith("1 task, ")) == (2, True)
     assert missing == "missing: tracker 'mlflow' needs the package mlflow; pip install 'lw2g[track]'"
 

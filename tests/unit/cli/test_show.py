@@ -8,9 +8,11 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+from lw2g.cli.execute import tell
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g_testing.made_evidence import measured_set
+from written_runs import catalogue, write_full
 
 RECORD = {
     "lw2g_version": "0.1.0",
@@ -92,8 +94,8 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
         "final accuracy 85.62 % (FAA)",
         "1 set for 2 tasks",
         "after each task: 91.50 █▇ 85.62",
-        "head: ridge on 12 layers 90.0 % of 20 images, each left out as its task came, among the classes so "
-        "far; FAA is of test images, among all",
+        "head chosen: ridge on 12 layers (90.0 % of 20 learned images, each left out as its task came, among "
+        "the classes so far: for the choice alone)",
         "6 s; 1,000 numbers kept beside the backbone",
         "tasks that moved features unusually far: 2",
     ]
@@ -111,6 +113,20 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
         "\nmethod: --recommended, of lw2g and published nowhere as a whole; all"
         in invoke("show", tmp_path).stdout
     )
+
+
+@pytest.mark.parametrize("faa", [200 / 3, 60.0])
+def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa):
+    """Over its test images, and that few tell little; nothing where no predictions go with the record."""
+    run = write_full(tmp_path / "run", {"metrics.faa": faa})
+    tell([run.record], run.path, catalogue())
+    told = [capsys.readouterr().out, invoke("show", run.path).stdout]
+    interval = "; 95 % interval 39.1 to 86.2 over images of this one order: too few to tell much\n"
+    known = faa > 60
+    assert [interval in text for text in told] == [known, known]
+    assert ["interval" in text for text in told] == [known, known]
+    (next((run.path / "predictions").iterdir())).write_bytes(b"damaged")
+    assert "interval" not in invoke("show", run.path).stdout
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
@@ -158,12 +174,20 @@ def test_show_names_a_method_as_reports_do(tmp_path):
     ("baseline", "told"), [("simple-cil", True), ("no-prompt", False), ("local-mine", False), ("gone", True)]
 )
 def test_show_compares_with_nothing_where_nothing_is_published(tmp_path, baseline, told):
-    """The line that no setting differs stands where a method is cited, or one of its options."""
+    """The line that no setting differs stands where a method is cited, or one of its options.
+
+    What does differ is no difference from a method that nobody has published, but from what else is.
+    """
     changed = {"config": RECORD["config"] | {"baseline": {"name": baseline}}, "deviations": []}
     (tmp_path / "record.json").write_bytes(seal_json(RECORD | changed))
     for every in ([], ["--all"]):
         assert ("no setting differs" in invoke("show", tmp_path, *every).stdout) == told
     assert f"ll numbers: lw2g show {tmp_path} --all" in invoke("show", tmp_path).stdout
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"config": changed["config"]}))
+    heading = f"the published {baseline}" if told else "what is published"
+    assert f"what differs from {heading}" in " ".join(invoke("show", tmp_path, "--all").stdout.split())
+    whole = "the published method" if told else "what is published"
+    assert f"\n1 setting differs from {whole}; all" in invoke("show", tmp_path).stdout
 
 
 @pytest.mark.parametrize(("codes", "told"), [(["1.0 0a", "1.0 0b"], True), (["1.0 0a"], False)])

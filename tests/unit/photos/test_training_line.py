@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,11 @@ NOT_GIVEN: dict[str, Any] = {
     **{"boxes": None, "margin": 0.0, "min_side": 0, "square": True},
 }
 OF_FOLDER = "--benchmark folder --set benchmark.root=photos --set benchmark.test_share=0.2"
+
+
+def made_of(images: Sequence[int], unusable: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the report of a model of so many images of each class."""
+    return {"classes": [{"images": count} for count in images], "unusable": unusable}
 
 
 @pytest.mark.parametrize(
@@ -42,8 +50,7 @@ OF_FOLDER = "--benchmark folder --set benchmark.root=photos --set benchmark.test
 )
 def test_what_is_known_is_filled_in(images: list[int], options: dict[str, Any], expected: str | None) -> None:
     """Folder, backbone, weights and tasks that divide the classes; nothing where no command would run."""
-    classes = [{"images": count} for count in images]
-    found = training_command(Path("photos"), classes, NOT_GIVEN | options)
+    found = training_command(Path("photos"), made_of(images), NOT_GIVEN | options)
     assert found == ("" if expected is None else f"lw2g run --trained {expected}")
 
 
@@ -57,5 +64,11 @@ def test_a_split_is_trained_on_where_the_other_tests(
     """`DIR/train` beside a `DIR/test` of the same classes: the root is `DIR`, and no image is drawn."""
     for name in ("train/a", "train/b", *(f"test/{name}" for name in tested)):
         (tmp_path / name).mkdir(parents=True)
-    found = training_command(tmp_path / "train", [{"images": 8}] * 2, NOT_GIVEN)
+    bad = [str(tmp_path / f"{place}/a/bad 1.png") for place in ("train", "test")]
+    found = training_command(tmp_path / "train", made_of([8] * 2, bad), NOT_GIVEN)
     assert f"benchmark.root={expected.format(tmp_path)}" in found
+    excluded = shlex.split(found)[-1].removeprefix("benchmark.exclude=")
+    ids = ["train/a/bad 1.png"]  # as runs on that root call them
+    if len(tested) > 1:
+        ids = [f"{tmp_path.name}/{place}/a/bad 1.png" for place in ("train", "test")]
+    assert json.loads(excluded) == ids

@@ -792,12 +792,12 @@ def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("loss", "estimated", "most", "told"),
     [
-        (2.0, None, 1.0, "is 2.0 points"),
-        (None, 3.0, 2.0, "is 3.0 points"),
-        (0.0, 3.0, 2.0, "is 3.0 points"),
-        (3.0, 0.0, 2.0, "is 3.0 points"),
-        (None, None, 100.0, "cannot be estimated for this head"),
-        (0.1, 0.0, 0.0, "is 0.1 points"),
+        (2.0, None, 1.0, "is 2.0 points, above 1: nothing was written; raise max_loss to accept it"),
+        (None, 3.0, 2.0, "is 3.0 points, above 2: "),
+        (0.0, 3.0, 2.0, "is 3.0 points, above 2: "),
+        (3.0, 0.0, 2.0, "is 3.0 points, above 2: "),
+        (None, None, 100.0, "cannot be estimated for this head: nothing was written; leave max_loss out"),
+        (0.1, 0.0, 0.0, "is 0.1 points, above 0: "),
         (0.0, 0.0, 0.0, ""),
         (-1.0, None, 0.0, ""),
         (2.0, 1.0, 2.0, ""),

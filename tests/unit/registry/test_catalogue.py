@@ -6,11 +6,13 @@ import itertools
 import json
 import re
 from importlib.metadata import entry_points
+from inspect import signature
 from types import ModuleType, SimpleNamespace
 
 import attrs
 import pytest
 
+import lw2g
 from lw2g.config.resolve import resolve
 from lw2g.errors import PluginError, UnknownComponentError
 from lw2g.interfaces.component import (
@@ -522,12 +524,12 @@ def test_a_plugin_of_the_run_that_is_broken_is_told(tmp_path, monkeypatch):
 def test_a_name_that_users_look_for_leads_to_its_component():
     """Whatever its kind and its case: it never runs, but says what is different and what to type."""
     catalogue = load_catalogue()
-    for kind, name in (("head", "loranpac"), ("baseline", "LoRanPAC")):
+    for kind, name, beside in (("head", "loranpac", ""), ("baseline", "LoRanPAC", "baseline simple-cil ")):
         with pytest.raises(UnknownComponentError) as told:
             catalogue.get(kind, name)
         text = str(told.value)
         assert f"no {kind} is called {name!r}; it is head 'ridge' here" in text
-        assert "baseline.head=ridge head.ridge.cut=0.25" in text
+        assert f"; {beside}baseline.head=ridge head.ridge.cut=0.25" in text
     with pytest.raises(UnknownComponentError, match="did you mean 'fly-cl'"):
         catalogue.get("head", "fly-c")
     names = [alias.name for entry in catalogue.components() for alias in entry.component.aliases]
@@ -547,6 +549,17 @@ def test_a_name_that_users_look_for_leads_to_its_component():
         "fly-cl",
     }
     assert wanted <= set(names)
+
+
+@pytest.mark.parametrize("kind", ["baseline", "policy"])
+def test_an_object_of_a_program_is_asked_for_again_by_the_calls_that_take_it(kind):
+    """Not by `resume` alone, which goes no further than a stopped run was asked to."""
+    with pytest.raises(UnknownComponentError) as told:
+        load_catalogue().get(kind, "local-mine")
+    calls = str(told.value).partition(f"local={{{kind!r}: ...}} to lw2g.")[2]
+    for name in calls.replace(" or ", ", ").split(", "):
+        assert "local" in signature(getattr(lw2g, name)).parameters
+    assert "continue_run" in calls
 
 
 def test_what_an_alias_says_to_type_can_be_run():
