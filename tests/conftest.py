@@ -117,6 +117,10 @@ QUICK = {
     "run.evaluation_batch": 16,
     "growth.images": 16,
 }
+FEW_IMAGES = {"benchmark.train": 6, "benchmark.test": 4}
+"""For whole runs on the tiny benchmark: two batches an epoch."""
+ALL_IMAGES = {"benchmark.train": 12, "benchmark.test": 6}
+"""As many as it has by itself."""
 
 
 @pytest.fixture(scope="session")
@@ -134,18 +138,20 @@ def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Resolved:
         chosen = {"baseline": "dual-prompt", "benchmark": "tiny", "backbone": "tiny"} | names
-        return resolve(catalogue, overrides=QUICK | (overrides or {}), **chosen)
+        images = FEW_IMAGES if chosen["benchmark"] == "tiny" else {}
+        return resolve(catalogue, overrides=QUICK | images | (overrides or {}), **chosen)
 
     return make
 
 
 @pytest.fixture(scope="session")
 def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable[..., Session]:
-    """Open the session of an experiment on the tiny components."""
+    """Open the session of an experiment on the tiny components, with all images."""
     from lw2g.learning.session import open_session
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Session:
-        return open_session(quick(overrides, **names).config, catalogue)
+        images = {} if "benchmark" in names else ALL_IMAGES
+        return open_session(quick(images | (overrides or {}), **names).config, catalogue)
 
     return make
 
