@@ -476,12 +476,22 @@ def left_out(kind: str, deed: Callable[[Cell], None]) -> str:
     return ""
 
 
+KILLED_QUICKLY = ("every second task evaluated", "text")
+"""Kinds that the quick tests kill; the others have other deeds there."""
+
+
+def is_slow(kind: str, deed: Callable[[Cell], None]) -> bool:
+    """Return whether a cell of the table takes more than a few seconds."""
+    if deed is killed_after_each_event_and_resumed and kind not in KILLED_QUICKLY:
+        return True
+    return KINDS[kind]["baseline"] != "simple-cil" or deed is killed_after_one_event_and_resumed
+
+
 CELLS = []
 for _kind in KINDS:
     for _deed in DEEDS:
         if not left_out(_kind, _deed):
-            _slow = KINDS[_kind]["baseline"] != "simple-cil" or _deed is killed_after_one_event_and_resumed
-            _marks = [pytest.mark.slow] if _slow else []
+            _marks = [pytest.mark.slow] if is_slow(_kind, _deed) else []
             CELLS.append(
                 pytest.param(_kind, _deed, marks=_marks, id=f"{_kind} {_deed.__name__}".replace("_", " "))
             )
