@@ -109,6 +109,27 @@ def passes_on_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def micro_is_read_once() -> Generator[None, None, None]:
+    """Each opening of a model reads the embedded network: here once for each size, and copied afterwards."""
+    from lw2g_backbones import micro
+    from lw2g_testing.tiny import _copied
+
+    read, known = micro._load, dict[Any, Any]()
+
+    def load(path: Path, source: Any, image_size: int | None, config: Any) -> Any:
+        if source != "package":
+            return read(path, source, image_size, config)
+        key = (path, image_size, config)
+        if key not in known:
+            known[key] = read(path, source, image_size, config)
+        return _copied(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(micro, "_load", load)
+        yield
+
+
 QUICK = {
     "baseline.epochs": 2,
     "baseline.batch_size": 8,
