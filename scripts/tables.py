@@ -176,12 +176,14 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
     grown = {GROWTH: written[GROWTH], GROWTH_ARCHIVE: archive}
     written |= of_experiment("growth_score", "score_pages").written(stored, grown)
-    for page in read_pages():
-        for found in MARKED.finditer(written[page]):
-            if found[0] == found["begin"] + found["end"]:
-                raise SystemExit(
-                    f"{page}: no script fills {found['begin']} here; remove the block with its marks"
-                )
+    unfilled = [
+        f"{page}: no script fills {found['begin']} here; remove the block with its marks"
+        for page in read_pages()
+        for found in MARKED.finditer(written[page])
+        if found[0] == found["begin"] + found["end"]
+    ]
+    if unfilled:
+        raise SystemExit("\n".join(unfilled))
     written[LEADERBOARD] = write_leaderboard.page(STORE, stored)
     written[write_leaderboard.PICTURE] = write_leaderboard.picture_of(runs)
     written |= of_experiment("carries", "carries_picture").written(CELLS)

@@ -109,6 +109,27 @@ def passes_on_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("lw2g.progress"), "propagate", True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def micro_is_read_once() -> Generator[None, None, None]:
+    """Each opening of a model reads the embedded network: here once for each size, and copied afterwards."""
+    from lw2g_backbones import micro
+    from lw2g_testing.tiny import _copied
+
+    read, known = micro._load, dict[Any, Any]()
+
+    def load(path: Path, source: Any, image_size: int | None, config: Any) -> Any:
+        if source != "package":
+            return read(path, source, image_size, config)
+        key = (path, image_size, config)
+        if key not in known:
+            known[key] = read(path, source, image_size, config)
+        return _copied(known[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(micro, "_load", load)
+        yield
+
+
 QUICK = {
     "baseline.epochs": 2,
     "baseline.batch_size": 8,
@@ -117,6 +138,10 @@ QUICK = {
     "run.evaluation_batch": 16,
     "growth.images": 16,
 }
+FEW_IMAGES = {"benchmark.train": 6, "benchmark.test": 4}
+"""For whole runs on the tiny benchmark: two batches an epoch."""
+ALL_IMAGES = {"benchmark.train": 12, "benchmark.test": 6}
+"""As many as it has by itself."""
 
 
 @pytest.fixture(scope="session")
@@ -134,18 +159,20 @@ def quick(catalogue: Catalogue) -> Callable[..., Resolved]:
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Resolved:
         chosen = {"baseline": "dual-prompt", "benchmark": "tiny", "backbone": "tiny"} | names
-        return resolve(catalogue, overrides=QUICK | (overrides or {}), **chosen)
+        images = FEW_IMAGES if chosen["benchmark"] == "tiny" else {}
+        return resolve(catalogue, overrides=QUICK | images | (overrides or {}), **chosen)
 
     return make
 
 
 @pytest.fixture(scope="session")
 def session_of(catalogue: Catalogue, quick: Callable[..., Resolved]) -> Callable[..., Session]:
-    """Open the session of an experiment on the tiny components."""
+    """Open the session of an experiment on the tiny components, with all images."""
     from lw2g.learning.session import open_session
 
     def make(overrides: dict[str, Any] | None = None, **names: Any) -> Session:
-        return open_session(quick(overrides, **names).config, catalogue)
+        images = {} if "benchmark" in names else ALL_IMAGES
+        return open_session(quick(images | (overrides or {}), **names).config, catalogue)
 
     return make
 

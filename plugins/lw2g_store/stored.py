@@ -5,6 +5,7 @@ A pack that does not hold is left out and named; it hides no other one.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
     left_out: list[str] = []
     elsewhere: Counter[str] = Counter()
     protocols: dict[Path, str] = {}
+    protocol_of = functools.cache(functools.partial(read_protocol, store))
     # the runs of one method by one submitter: a row of a report, with the badges that all of them have
     rows: dict[tuple[str, str], list[Pack]] = defaultdict(list)
     for folder in packs_in(store):
@@ -81,7 +83,7 @@ def stored_runs(store: Path, catalogue: Catalogue, hashes: Sequence[str] | None 
             if (fits := RUN_FOLDER.fullmatch(folder)) is None:
                 raise DataError(f"{folder[:100]!r} is no folder of a run")
             name = fits["protocol"]
-            protocol = read_protocol(store, name)
+            protocol = protocol_of(name)
             if hashes is None or protocol["hash"] in hashes:
                 pack = opened(store / folder, catalogue, protocol)
                 protocols[pack.path] = name

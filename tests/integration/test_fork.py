@@ -102,7 +102,7 @@ def test_a_fork_ends_the_training(catalogue, tmp_path):
         ),
         ({"overrides": {"baseline.blocks": [2, 3, 5]}}, "predicts otherwise than it did .* alike"),
         (
-            {"overrides": {"benchmark.train": 6}},
+            {"overrides": {"benchmark.train": 5}},
             "a fork cannot change benchmark.train: .* since the run began",
         ),
         ({"constraints": ["pgp"]}, "constraint 'pgp' keeps spaces of its own, and has seen none"),

@@ -159,7 +159,11 @@ def test_an_image_takes_at_most_one_bare_forward_in_the_whole_run(
 
 @pytest.mark.parametrize(
     ("baseline", "chosen", "policy"),
-    [("slca-plus-plus", GATED, None), ("slca-plus-plus", CHOSEN, None), ("dual-prompt", TRAINED, "one")],
+    [
+        ("slca-plus-plus", GATED, None),
+        pytest.param("slca-plus-plus", CHOSEN, None, marks=pytest.mark.slow),
+        pytest.param("dual-prompt", TRAINED, "one", marks=pytest.mark.slow),
+    ],
 )
 def test_a_crash_changes_no_bit(
     baseline: str, chosen: dict[str, Any], policy: str | None, catalogue: Catalogue, tmp_path: Path

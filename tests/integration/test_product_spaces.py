@@ -58,6 +58,7 @@ FOLDER = {
     "benchmark.train_transform": "none",
 }
 CROPS = {"benchmark.train_transform": "rrc"}
+TWO_TASKS = {"benchmark.increment": 3}
 VECTORS = {"benchmark.file": "{world}/vectors.npz", "benchmark.increment": 2}
 LDA = {"baseline": "simple-cil", "baseline.head": "lda"}
 TRAINED = {"baseline": "dual-prompt", "policy": "one"}
@@ -71,8 +72,8 @@ TEXT = {"baseline.head": "text", "head.text.file": "{world}/text.npz", "head.tex
 KINDS: dict[str, dict[str, Any]] = {
     "images": FOLDER | CROPS | SETS,
     "keep": FOLDER | CROPS | {"baseline": "dual-prompt", "policy": "keep"},
-    "keep, LoRA": FOLDER | {"benchmark.increment": 3, "baseline": "sd-lora", "policy": "keep"},
-    "keep, adapters": FOLDER | {"benchmark.increment": 3, "baseline": "mos", "policy": "keep"},
+    "keep, LoRA": FOLDER | TWO_TASKS | {"baseline": "sd-lora", "policy": "keep"},
+    "keep, adapters": FOLDER | TWO_TASKS | {"baseline": "mos", "policy": "keep"},
     "stored features": VECTORS | LDA,
     "domains": FOLDER | LDA | DOMAINS | {"benchmark.root": "{world}/images"},
     "domains, trained": FOLDER | SETS | DOMAINS | {"benchmark.root": "{world}/images"},
@@ -81,11 +82,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "repetition, trained": FOLDER | SETS | AGAIN,
     "every second task evaluated": FOLDER | LDA | {"run.evaluate": 2},
     "the last task evaluated": FOLDER | TRAINED | {"run.evaluate": "last"},
-    "mixed precision": FOLDER | TRAINED | {"run.precision": "bf16-mixed"},
+    "mixed precision": FOLDER | TRAINED | TWO_TASKS | {"run.precision": "bf16-mixed"},
     "expert": FOLDER | LDA | EXPERT | {"baseline": "slca-plus-plus", "baseline.trained_tasks": 2},
     "text": VECTORS | LDA | TEXT | {"head.text.mix": "lda"},
     "merges": FOLDER | LDA | {"baseline": "hide-prompt", "policy": "one", "growth.merge": 0.5},
-    "two workers": FOLDER | CROPS | TRAINED | {"run.workers": 2},
+    "two workers": FOLDER | CROPS | TRAINED | TWO_TASKS | {"run.workers": 2},
 }
 """Components and options by name; ``{world}`` is the folder of the files."""
 
@@ -471,17 +472,29 @@ def left_out(kind: str, deed: Callable[[Cell], None]) -> str:
         return (
             "as many runs that train as it has events: the deed above kills it at the same ones, in one run"
         )
+    if deed is killed_after_one_event_and_resumed and kind == "versatile":
+        return "has the most events: `domains` is killed at single ones, and the deed above kills it at each"
     if deed is learned_on and trained and kind != "expert":
         return "new classes cannot be added to sums: the head is trained, or sets are chosen"
     return ""
+
+
+KILLED_QUICKLY = ("every second task evaluated", "text")
+"""Kinds that the quick tests kill; the others have other deeds there."""
+
+
+def is_slow(kind: str, deed: Callable[[Cell], None]) -> bool:
+    """Return whether a cell of the table takes more than a few seconds."""
+    if deed is killed_after_each_event_and_resumed and kind not in KILLED_QUICKLY:
+        return True
+    return KINDS[kind]["baseline"] != "simple-cil" or deed is killed_after_one_event_and_resumed
 
 
 CELLS = []
 for _kind in KINDS:
     for _deed in DEEDS:
         if not left_out(_kind, _deed):
-            _slow = KINDS[_kind]["baseline"] != "simple-cil" or _deed is killed_after_one_event_and_resumed
-            _marks = [pytest.mark.slow] if _slow else []
+            _marks = [pytest.mark.slow] if is_slow(_kind, _deed) else []
             CELLS.append(
                 pytest.param(_kind, _deed, marks=_marks, id=f"{_kind} {_deed.__name__}".replace("_", " "))
             )

@@ -35,6 +35,7 @@ def printed(monkeypatch, capsys, catalogue):
     return run
 
 
+@pytest.mark.slow
 def test_errors_of_z_are_held_against_their_spread(printed, tmp_path):
     """That of a set's Z and that of the difference of two, for every kind of head."""
     (tmp_path / "toy.toml").write_text(tomli_w.dumps(TOY))

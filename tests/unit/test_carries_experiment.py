@@ -301,6 +301,7 @@ def test_streams_tell_role_origin_and_licence():
         assert facts["sha256"], name
 
 
+@pytest.mark.slow
 def test_embedded_streams_are_those_of_the_store():
     """Their hash is the benchmark's fingerprint, which the records of the store carry."""
     known = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text())["stream"]
@@ -380,16 +381,6 @@ def test_the_tables_keep_development_apart(script, tmp_path, monkeypatch):
     assert "caltech" not in report
     assert "caltech (1 order)" in development
     assert "+25.0 [" in report
-
-
-def test_the_page_shows_the_cells_of_the_repository(script):
-    """Between its marks stands what the script writes, and stays there."""
-    table = script("table")
-    page = table.PAGE.read_text()
-    assert table.page_with(page, table.study_lines(FOLDER / "cells")) == page
-    assert table.page_with(page, ["another"]) != page
-    for name, lines in script("verdicts").page_parts(table.load(FOLDER / "cells")).items():
-        assert f"<!-- table: {name} -->\n\n" + "\n".join(lines) + "\n\n<!-- end of table -->" in page
 
 
 def test_the_cells_of_the_repository_end_where_their_runs_ended(script):

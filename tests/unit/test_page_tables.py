@@ -18,6 +18,7 @@ import pytest
 from lw2g.errors import DataError
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.summaries import Difference
+from lw2g_store.layout import read_protocol
 from lw2g_store.stored import Stored, stored_runs
 from script_modules import importing
 
@@ -37,10 +38,27 @@ def script(monkeypatch: pytest.MonkeyPatch):
         yield module_of
 
 
+FEW = ("turns.0", "tiny.0", "pacs-art-sketch.0", "pacs-art-sketch.1")
+"""Streams and orders whose packs are refused in one way or another."""
+
+
+def of_all_packs(test):
+    """Mark a test that needs all packs: one worker reads them, and draws intervals, for all such tests."""
+    return pytest.mark.xdist_group("packs")(pytest.mark.slow(test))
+
+
 @pytest.fixture(scope="module")
 def stored() -> Stored:
-    """All packs of the repository."""
+    """All packs of the repository, which take 15 seconds: for slow tests alone."""
     return stored_runs(STORE, load_catalogue())
+
+
+@pytest.fixture(scope="module")
+def few() -> Stored:
+    """The packs of a few orders that learned all classes at once."""
+    names = [f"folder/like-for-like/{name}.224.at-once@1" for name in FEW]
+    hashes = [read_protocol(STORE, name)["hash"] for name in names]
+    return stored_runs(STORE, load_catalogue(), hashes)
 
 
 @pytest.fixture
@@ -59,12 +77,13 @@ def root(tmp_path: Path, script) -> Path:
     return tmp_path
 
 
+@of_all_packs
 def test_every_pack_holds(stored):
     """None is left out of the tables."""
     assert stored.left_out == []
 
 
-@pytest.mark.slow(seconds=60)  # with the next two, for the worker that has read the packs
+@of_all_packs
 def test_every_page_says_what_the_packs_say(script, stored):
     """Run scripts/tables.py where this fails."""
     assert list(script("tables").differing(stored)) == []
@@ -87,7 +106,7 @@ OF_SENTENCES = {
 """A number or a verdict in a sentence of a page."""
 
 
-@pytest.mark.slow(seconds=60)
+@of_all_packs
 @pytest.mark.parametrize("places_of", [{}, OF_SENTENCES], ids=["tables", "sentences"])
 def test_a_changed_number_is_found(places_of, script, stored, root):
     """In whichever table or sentence, with its line; all pages at once: each look makes all tables anew."""
@@ -104,7 +123,7 @@ def test_a_changed_number_is_found(places_of, script, stored, root):
     assert all("99.9" in line for line in found)
 
 
-@pytest.mark.slow(seconds=12)
+@of_all_packs
 def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
     """A table without one order is another table; a pack that does not hold is named."""
     tables = script("tables")
@@ -114,6 +133,7 @@ def test_a_pack_that_is_gone_or_broken_is_found(script, stored):
     assert any("docs/use.md" in line for line in found)
 
 
+@of_all_packs
 def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, capsys):
     """`--packs` says stream, pixels, row as its table calls it, order, FAA and pack; then the difference."""
     tables = script("tables")
@@ -135,7 +155,7 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
     assert set(lines) < set(every)
 
 
-@pytest.mark.slow(seconds=10)
+@of_all_packs
 def test_cells_and_packs_behind_training_are_named(script, stored, monkeypatch, capsys):
     """`--packs frozen` names a file for each head and run, and the differences that stand on the page."""
     tables = script("tables")
@@ -172,6 +192,7 @@ def test_a_row_without_packs_is_refused(script, root, page):
     assert found == f"{page}:{len(text.splitlines()) + 3}: no pack bears the numbers of this line"
 
 
+@of_all_packs
 def test_no_table_prints_a_development_stream_as_a_report_stream(script, stored):
     """Tables of report streams have these alone, whatever packs there are; one asked for both is refused."""
     tables, streams = script("tables"), script("stream_tables")
@@ -242,6 +263,7 @@ def test_means_decide_and_intervals_tell_how_surely(script, ends, verdict):
     assert script("sentences").at_least(alike, 0.5) == "refuted on tiny"
 
 
+@of_all_packs
 def test_the_numbers_are_those_that_the_study_found(script, stored):
     """Raw `lda` by the stream's tasks and the carried head end where the study's own cells have them."""
     compared = 0
@@ -261,12 +283,12 @@ def test_the_numbers_are_those_that_the_study_found(script, stored):
     assert compared >= 20
 
 
-def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
+def test_a_run_at_once_must_have_the_images_of_its_stream(script, few):
     """Its labels by the tasks of another order's protocol are refused, and a stream that is not stored."""
     tables = script("stream_tables")
     pack = next(
         pack
-        for pack, run in stored.runs
+        for pack, run in few.runs
         if "turns.0.224.at-once" in run.given.protocol and pack.submission["method"] == "simple-cil_lda"
     )
 
@@ -283,30 +305,30 @@ def test_a_run_at_once_must_have_the_images_of_its_stream(script, stored):
         by("unknown.0")
 
 
-def test_a_pack_of_no_known_stream_is_named(script, stored, monkeypatch):
+def test_a_pack_of_no_known_stream_is_named(script, few, monkeypatch):
     """It would stand in no table, and nobody would see that."""
     tables = script("stream_tables")
     known = {name: facts for name, facts in tables._streams().items() if name != "tiny"}
     monkeypatch.setattr(tables, "_streams", lambda: known)
     with pytest.raises(ValueError, match=r"streams.toml has no stream 'tiny'"):
-        tables.runs_of(STORE, stored)
+        tables.runs_of(STORE, few)
 
 
-def test_two_packs_of_one_order_are_refused(script, stored):
+def test_two_packs_of_one_order_are_refused(script, few):
     """They would count as two orders, and one of them twice in the mean."""
     tables = script("stream_tables")
-    first, *_ = (pair for pair in stored.runs if tables.OF_A_STREAM.fullmatch(tables.protocol_of(pair[1])))
+    first, *_ = (pair for pair in few.runs if tables.OF_A_STREAM.fullmatch(tables.protocol_of(pair[1])))
     twice = SimpleNamespace(runs=[first, first])
     with pytest.raises(ValueError, match="are of the same method and order; remove one"):
         tables.runs_of(STORE, twice)
 
 
-def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
+def test_images_of_two_orders_are_told_by_their_hashes(script, few):
     """New packs have them: one image has one in both orders, and another image under its name is refused."""
     tables = script("stream_tables")
     orders = [f"/pacs-art-sketch.{order}.224.at-once@1/simple-cil_lda/" for order in (0, 1)]
-    pairs = [next(pair for pair in stored.runs if order in str(pair[0].path)) for order in orders]
-    runs = tables.runs_of(STORE, attrs.evolve(stored, runs=pairs))
+    pairs = [next(pair for pair in few.runs if order in str(pair[0].path)) for order in orders]
+    runs = tables.runs_of(STORE, attrs.evolve(few, runs=pairs))
     marks = [[f"{hash(image) % 16**8:08x}" for image in run.answers.images] for run in runs]
     assert marks[0] != marks[1], "the orders have other places for them"
 
@@ -317,10 +339,10 @@ def test_images_of_two_orders_are_told_by_their_hashes(script, stored):
             for (pack, run), own in zip(pairs, marks, strict=True)
         ]
 
-    assert len(tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))) == 2
+    assert len(tables.runs_of(STORE, attrs.evolve(few, runs=marked()))) == 2
     marks[1].reverse()
     with pytest.raises(ValueError, match=r"its image \('pacs_128/.* is another one than in other packs"):
-        tables.runs_of(STORE, attrs.evolve(stored, runs=marked()))
+        tables.runs_of(STORE, attrs.evolve(few, runs=marked()))
 
 
 def test_development_streams_stand_apart_and_differences_are_paired(script):
@@ -383,6 +405,7 @@ def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(sc
     assert "] (1 order) |" in shown
 
 
+@of_all_packs
 def test_a_sentence_is_filled_from_packs(script, stored):
     """A field has the table's number; one of a method without packs is refused, and prose by hand as well."""
     streams, sentences = script("stream_tables"), script("sentences")
@@ -487,21 +510,26 @@ def test_confirming_renews_the_named_pages_alone(script, root, monkeypatch, tmp_
     assert found.startswith("docs/heads.md: ")
 
 
-@pytest.mark.slow  # each look makes all tables anew
-@pytest.mark.parametrize(
-    ("page", "begin", "end"),
-    [
-        ("docs/start.md", "<!-- table: extra -->", "<!-- end of table -->"),  # no script has the name
-        ("docs/frozen.md", "<!-- cells -->", "<!-- end of cells -->"),  # of another page
-        ("docs/carries.md", "<!-- cells -->", "<!-- end of cells -->"),  # for the second time
-    ],
+UNFILLED = (
+    ("docs/start.md", "<!-- table: extra -->", "<!-- end of table -->"),  # no script has the name
+    ("docs/frozen.md", "<!-- cells -->", "<!-- end of cells -->"),  # of another page
+    ("docs/carries.md", "<!-- cells -->", "<!-- end of cells -->"),  # for the second time
 )
-def test_marks_that_no_script_fills_are_refused(page, begin, end, script, stored, root):
+
+
+@of_all_packs
+def test_marks_that_no_script_fills_are_refused(script, stored, root):
     """Between them anything could stand; confirming the page does not let them pass."""
-    path = root / page
-    path.write_text(f"{path.read_text()}\n{begin}\nTraining gains 9.9 points.\n{end}\n")
-    with pytest.raises(SystemExit, match=f"{page}: no script fills {begin} here"):
+    for page, begin, end in UNFILLED:
+        path = root / page
+        path.write_text(f"{path.read_text()}\n{begin}\nTraining gains 9.9 points.\n{end}\n")
+    with pytest.raises(SystemExit) as refused:
         script("tables").pages(stored, root)
+    wanted = [
+        f"{page}: no script fills {begin} here; remove the block with its marks"
+        for page, begin, _ in UNFILLED
+    ]
+    assert sorted(str(refused.value).splitlines()) == sorted(wanted)
 
 
 def test_every_page_with_numbers_is_looked_at(script):
@@ -530,6 +558,7 @@ def test_every_page_names_the_command_that_prints_its_blocks(script):
     assert len(names) == len({*names}), "a name is of one block"
 
 
+@of_all_packs
 def test_the_readme_leaves_out_no_report_stream_that_was_trained_on(script, stored):
     """A row for each stream on which the row of `--trained` has a pack, whatever it found."""
     tables, streams = script("tables"), script("stream_tables")
@@ -574,6 +603,7 @@ def test_every_report_stream_says_what_a_choice_has_seen(script):
     assert not lacking
 
 
+@of_all_packs
 def test_lines_stand_by_their_difference_from_the_floor_of_the_same_orders(script, stored):
     """On the leaderboard, which has each line, those of fewer orders than most behind; each has a floor."""
     streams, board = script("stream_tables"), script("write_leaderboard")

@@ -28,6 +28,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
     return module
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_the_run(script, tmp_path, monkeypatch, capsys):
     """Hard routing by its own retrieval has the run's FAA and PRA; all rows are there; done runs stay."""
     draw = np.random.default_rng(0)

@@ -152,6 +152,7 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path):
     """torch is all that a plain ViT needs: no timm, no torchvision, none of torch's compiler."""
     model, image = str(tmp_path / "model"), str(drawings / "old" / "red" / "0.png")

@@ -138,7 +138,7 @@ def test_matrices_and_metrics_follow_from_the_files_alone(
     start(quick({"baseline.epochs": 1}, policy="always"), catalogue, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     samples = json.loads((tmp_path / "run" / "samples.json").read_text())
-    tests = [task.test for task in TinyBenchmark(TinyBenchmarkConfig()).stream().tasks]
+    tests = [task.test for task in TinyBenchmark(TinyBenchmarkConfig(train=6, test=4)).stream().tasks]
     accuracy, retrieval = np.full((3, 3), np.nan), np.full((3, 3), np.nan)
     for after in range(3):
         stored = load_file(tmp_path / "run" / "predictions" / f"task-{after:03d}.safetensors")

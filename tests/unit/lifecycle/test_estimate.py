@@ -33,7 +33,7 @@ def run(catalogue, quick, tmp_path_factory):
 def test_what_can_be_counted_is_exact(run):
     """Tasks and images are those of the run."""
     cost, *_ = run
-    assert (cost.tasks, cost.images) == (3, (90, 48))
+    assert (cost.tasks, cost.images) == (3, (48, 34))
 
 
 def test_disk_is_that_of_checkpoints_and_predictions(run):
@@ -53,10 +53,10 @@ def test_time_and_memory_are_measured(run):
 
 
 def test_fewer_evaluations_write_fewer_rows(catalogue, quick):
-    """Predictions of the last task alone, 48 rows, in place of 16, 32 and 48."""
+    """Predictions of the last task alone, 34 rows, in place of 9, 24 and 34."""
     every = estimate(quick(policy="always").config, catalogue)
     last = estimate(quick({"run.evaluate": "last"}, policy="always").config, catalogue)
-    assert every.disk - last.disk == pytest.approx(module._ROW * (16 + 32), rel=0.2)
+    assert every.disk - last.disk == pytest.approx(module._ROW * (9 + 24), rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_some_tasks_and_several_seeds_count(catalogue, run):
     """Two of three tasks, and twice that for two seeds; what a run refuses is refused."""
     config = run[3].config
     cost = estimate(config, catalogue, tasks=2)
-    assert (cost.tasks, cost.images) == (2, (64, 34))
+    assert (cost.tasks, cost.images) == (2, (34, 24))
     twice = cost.times(2)
     assert (twice.runs, twice.seconds, twice.disk) == (2, 2 * cost.seconds, 2 * cost.disk)
     assert twice.memory == cost.memory

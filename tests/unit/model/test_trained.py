@@ -215,7 +215,10 @@ def test_one_image_costs_one(finished, catalogue, pixels, monkeypatch):
     "chosen",
     [
         {"baseline": "dual-prompt", "policy": "always"},
-        {"baseline": "hide-prompt", "policy": "always", "overrides": {"routing.mix": 2}},
+        pytest.param(
+            {"baseline": "hide-prompt", "policy": "always", "overrides": {"routing.mix": 2}},
+            marks=pytest.mark.slow,
+        ),
         {
             "baseline": "slca-plus-plus",
             "overrides": {"baseline.head": "lda", "baseline.epochs": 1, "routing.expert": "frozen"},

@@ -89,7 +89,9 @@ def test_peft_gives_the_same_features(baseline, set_id, run_of, opened, tmp_path
     assert float((frozen - expected).norm() / expected.norm()) > 1e-3
 
 
-@pytest.mark.parametrize(("baseline", "set_id"), [("inflora", None), ("hide-lora", 1)])
+@pytest.mark.parametrize(
+    ("baseline", "set_id"), [("inflora", None), pytest.param("hide-lora", 1, marks=pytest.mark.slow)]
+)
 def test_the_folder_holds_the_whole_update(baseline, set_id, run_of, opened, tmp_path):
     """Products of its factors, added to the weights that it names, give the method's features."""
     model = opened(baseline)

@@ -106,17 +106,19 @@ def test_replay_moves_the_head_alone(strategy):
     torch.testing.assert_close((centres * counts[:, None]).sum(0) / counts.sum(), mean.mean(0))
 
 
-def test_evaluation_asks_with_the_learned_query(quick, session_of, catalogue, tmp_path):
+def test_evaluation_asks_with_the_learned_query(quick, catalogue, tmp_path):
     """What a finished run retrieved is what its restored strategy says of the test images."""
     from lw2g.disk.checkpoint import CheckpointStore
     from lw2g.disk.record import RunDirectory
+    from lw2g.learning.session import open_session
     from lw2g.learning.state import restore
 
     options = {"retrieval.epochs": 2, "retrieval.lr": 0.5, "retrieval.replay_epochs": 2}
     names = {"baseline": "hide-lora", "retrieval": "lora-classifier", "policy": "always"}
-    start(quick(options, **names), catalogue, tmp_path / "run")
+    resolved = quick(options, **names)
+    start(resolved, catalogue, tmp_path / "run")
     files = RunDirectory(tmp_path / "run")
-    session = session_of(options, **names)
+    session = open_session(resolved.config, catalogue)
     checkpoint, _ = CheckpointStore(files.checkpoints).newest()
     restore(session, checkpoint)
     assert float(session.parts.retrieval.update.up.abs().max()) > 0

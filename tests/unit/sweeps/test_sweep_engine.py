@@ -304,8 +304,10 @@ def test_many_cells_are_looked_at_few_times(store, finish, monkeypatch):
 def test_what_would_be_resolved_otherwise_is_named(store, finish, catalogue: Catalogue, finished):
     """A finished cell whose settings mean something else now says which options."""
     record = finished[1]
-    settings = {"run.seed": 42, "benchmark.name": "tiny", "backbone.name": "tiny"} | {
-        f"baseline.{key}": value for key, value in record["config"]["baseline"].items()
+    settings = {"run.seed": 42, "backbone.name": "tiny"} | {
+        f"{section}.{key}": value
+        for section in ("baseline", "benchmark")
+        for key, value in record["config"][section].items()
     }
     settings |= {key: value for key, value in _others(record).items() if value is not None}
     settings["run.precision"] = "auto"  # the run took one: no difference
