@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
@@ -25,41 +25,17 @@ from lw2g.runtime.returned import require_graph
 __all__ = ["count_flops"]
 
 
-def _product(rows: Tensor, weight: Tensor, *others: Any, **out: Any) -> int:
+def _product(rows: Sequence[int], weight: Sequence[int], *others: Any, **out: Any) -> int:
     """Count a product of rows ``[..., in]`` and a weight ``[out, in]``."""
-    return 2 * rows.numel() * len(weight)
+    return 2 * math.prod(rows) * weight[0]
 
 
-_FORMULAS: dict[Any, Callable[..., int]] = dict(flop_registry)
-"""Those of torch; and of the products of :mod:`lw2g.vit.products`, which it does not count."""
-if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-    _FORMULAS[torch.ops.mkldnn._linear_pointwise] = _product
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-
-
-class _Counter(TorchDispatchMode):
-    """Counts as torch's own counter, which also tells modules apart, and takes three times as long."""
-
-    supports_higher_order_operators = True
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if isinstance(func, torch._ops.HigherOrderOperator):
-            return NotImplemented
-        kwargs = kwargs or {}
-        formula = _FORMULAS.get(func.overloadpacket)
-        if formula is None and func.has_kernel_for_dispatch_key(_COMPOSITE):
-            with self:
-                return func.decompose(*args, **kwargs)
-        out = func(*args, **kwargs)
-        if formula is not None:
-            self.total += formula(*args, **kwargs, out_val=out)
-        return out
+_COUNTED: dict[Any, Any] = (
+    {torch.ops.mkldnn._linear_pointwise: _product}
+    if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    else {}
+)
+"""What torch does not count by itself: the products of :mod:`lw2g.vit.products`."""
 
 
 def count_flops(
@@ -121,9 +97,9 @@ def _with_own_query(parts: RunParts, source: Batch) -> Batch:
 
 def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> float:
     batch = _with_own_query(parts, source)
-    with _Counter() as counter, parts.engine.autocast():
+    with FlopCounterMode(display=False, custom_mapping=_COUNTED) as counter, parts.engine.autocast():
         work(batch)
-    return float(counter.total) / len(source)
+    return float(counter.get_total_flops()) / len(source)
 
 
 def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
