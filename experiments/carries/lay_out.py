@@ -171,6 +171,13 @@ def _content(folder: Path, limits: Mapping[str, int]) -> bytes:
     return b"".join(parts)
 
 
+def missing(archives: Path) -> list[str]:
+    """Return the names of the files that a folder of archives lacks."""
+    sets = dict.fromkeys(name.partition(".")[0] for name in MOST)
+    names = [f"{archived}{ending}" for archived in sets for ending in (".json", "*.zip")]
+    return [name for name in names if not any(archives.glob(name))]
+
+
 def main() -> None:
     """Unpack the sets, check the streams against their hashes, and link them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -178,6 +185,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the streams")
     parser.add_argument("--print", action="store_true", help="print the hashes instead of checking them")
     arguments = parser.parse_args()
+    lacking = ", ".join(missing(arguments.data))
+    if lacking:
+        parser.exit(
+            2,
+            f"error: {str(arguments.data)!r} lacks {lacking}; --data is a folder of zips of sheets, one WebP "
+            "sheet a class and split, each set beside a JSON file with classes and counts\n",
+        )
     known = tomllib.loads(STREAMS.read_text())["stream"]
     for name in MOST:
         unpack(arguments.data, name, arguments.out / "images")

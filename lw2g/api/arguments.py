@@ -9,7 +9,7 @@ from typing import Any
 
 from lw2g.config.describe import OptionDescription, describe_experiment, places_of, plain
 from lw2g.config.directory import CONFIG
-from lw2g.config.layers import SECTIONS, SHORT, with_short
+from lw2g.config.layers import NAMED_BY, SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
@@ -43,6 +43,11 @@ _SHORT_FROM_PYTHON = {
     "epochs": "baseline.epochs",
 }
 """What stands for itself as an argument alone: what a notebook sets most often."""
+_OF_PLUGINS = {
+    **{key: section for section, option in NAMED_BY.items() for key in (section, option)},
+    **dict.fromkeys(("metric", "metrics"), "metric"),
+}
+"""Arguments as which people give objects that only plugins bring, and the kind of each."""
 
 
 def as_options(
@@ -76,7 +81,12 @@ def as_options(
         names[kind] = choice
     # after those given with a component's name, which they override
     spelled = {SHORT[kind]: str(kind) for kind, choice in names.items() if choice is not None}
+    for key, value in {**keyed, **options}.items():
+        _require_no_object(key, value)
     for key, value in options.items():
+        if key in NAMED_BY and isinstance(value, str):
+            meant = {NAMED_BY[key]: value}
+            raise ConfigError(f"{key}: no such argument", f"write **{meant}")
         if not _is_known(key):
             others = {_dotted(other): one for other, one in options.items() if _is_known(other)}
             raise _unknown(key, {**keyed, **others}, {**names, **(beside or {})}, file)
@@ -86,6 +96,23 @@ def as_options(
         spelled[dotted] = key
         keyed[dotted] = value
     return with_short(keyed, names)
+
+
+def _require_no_object(key: str, value: Any) -> None:
+    """Refuse an object where a name stands for it.
+
+    Raises:
+        ConfigError: It is of a kind that only plugins bring.
+    """
+    kind = _OF_PLUGINS.get(key)
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    is_builtin = type(first).__module__ == "builtins" and not callable(first)
+    is_plain = is_builtin or isinstance(first, str | Mapping)
+    if kind is not None and not is_plain:
+        raise ConfigError(
+            f"{key}: no object can be a {kind}",
+            f"a {kind} of your own is a plugin: lw2g new-plugin NAME --kind {kind}",
+        )
 
 
 def _dotted(key: str) -> str:

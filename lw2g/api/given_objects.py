@@ -204,6 +204,15 @@ def _record(kind: Kind, thing: Any) -> Component:
             f"{kind}: {_own_name(thing)!r} is no class of a {kind}",
             "give the class; the run builds it with its backbone",
         )
+    if kind == "baseline":
+        # imports torch, which a program without a model may do without
+        from lw2g.interfaces.baseline import Baseline
+
+        if not issubclass(thing, Baseline):
+            raise ConfigError(
+                f"baseline: {_own_name(thing)!r} is no subclass of lw2g.plugin.Baseline",
+                "`lw2g new-plugin NAME --kind baseline` writes one",
+            )
     return _made_record(kind, thing)
 
 

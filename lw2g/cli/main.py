@@ -13,6 +13,7 @@ import re
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, cast
 
 import click
@@ -51,6 +52,8 @@ _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
 _ELSEWHERE = {"classify": "predict", "infer": "predict", "evaluate": "test", "train": "run", "fit": "start"}
 """What other programs call commands."""
+_OF_A_FILE = ("config", "grid")
+"""Options with which other programs take a file."""
 
 
 def _goes_on(ctx: click.Context) -> str:
@@ -292,10 +295,24 @@ def _otherwise_spelled(error: click.UsageError) -> str:
         if isinstance(kind, click.Choice) and name in kind.choices:
             return f"no such option '{error.option_name}'; did you mean {parameter.opts[0]} {name}?"
         for place in parameter.get_usage_pieces(error.ctx):  # of an option there is none
+            file = place.strip("[]")
+            if name in _OF_A_FILE and file.endswith(".toml"):
+                command = typed.removesuffix(f" {file}")  # so a sweep's own command is called
+                given = _value_of(error.option_name, error.ctx.meta[_LINE]) or file
+                return f"no such option '{error.option_name}'; a file is given alone: {command} {given}"
             typed += f" {place}"
             if name in (parameter.name, place.strip("[].").lower()):
                 found = f"no such option '{error.option_name}': {place} stands without one"
     return f"{found}; {typed}" if found else ""
+
+
+def _value_of(option: str, words: Sequence[str]) -> str:
+    """Return what was typed as the value of an option, as one word; empty where it is the last."""
+    for word, following in pairwise([*words, ""]):
+        typed, equals, value = word.partition("=")
+        if typed == option and (equals or following):
+            return as_word(value if equals else following)
+    return ""
 
 
 def _meant(error: click.UsageError, message: str) -> str:

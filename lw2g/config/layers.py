@@ -17,6 +17,7 @@ from lw2g.registry import kinds
 
 __all__ = [
     "GOAL",
+    "NAMED_BY",
     "NO_GOAL_IN_FILES",
     "SECTIONS",
     "SHORT",
@@ -40,6 +41,9 @@ SHORT: Mapping[str, str] = {
     **{name: f"run.{name}" for name in RUN_OPTIONS},
 }
 """What stands for itself, as ``policy = "one"`` at the top of a file, and the dotted key that it sets."""
+
+NAMED_BY: Mapping[str, str] = {"head": "baseline.head", "carry": "baseline.head_carry"}
+"""Sections whose components an option of the baseline names, and that option's dotted key."""
 
 GOAL = "tasks"
 NO_GOAL_IN_FILES = "tasks is no setting: lw2g run --tasks N"
@@ -140,12 +144,16 @@ def choose_preset(baseline: BaselineComponent, family: str) -> Preset:
 
 
 def nest(
-    dotted: Mapping[str, Any], problems: list[str], *, sections: tuple[str, ...] = SECTIONS
+    dotted: Mapping[str, Any],
+    problems: list[str],
+    *,
+    sections: tuple[str, ...] = SECTIONS,
+    behind: str = "",
 ) -> dict[str, Any]:
     """Turn dotted keys into nested tables; report and omit keys that do not fit the layout.
 
     ``{"growth.energy": 0.9, "constraints.cpk.phi": 0.4}`` gives ``{"growth": {"energy": 0.9}, "constraints":
-    {"cpk": {"phi": 0.4}}}``.
+    {"cpk": {"phi": 0.4}}}``. ``behind`` is what they stand behind, such as ``"--set "``.
     """
     tables: dict[str, Any] = {}
     for path, value in dotted.items():
@@ -159,7 +167,9 @@ def nest(
         elif len(keys) < depth and not isinstance(value, Mapping):
             hint = ""
             if depth == 1:  # the section alone
-                hint = f" (did you mean {section}.name={value}?)"
+                hint = f" (did you mean {behind}{section}.name={value}?)"
+            elif section == path and section in NAMED_BY:
+                hint = f" (did you mean {behind}{NAMED_BY[section]}={value}?)"
             problems.append(f"{path}: expected a key of the form {_form(section, depth)}{hint}")
         else:
             _put(tables, [section, *keys], value)

@@ -13,7 +13,7 @@ import tomli_w
 
 from lw2g.config.settings import OWN_SECTIONS, BackboneChoice, Chosen, ExperimentConfig, Resolved
 from lw2g.config.structure import NONE, unstructure
-from lw2g.errors import ConfigError, DataError, misspelt
+from lw2g.errors import ConfigError, DataError, misspelt, shown
 from lw2g.ground.texts import text_of
 from lw2g.interfaces.tables import leaves
 from lw2g.registry.kinds import COMPONENTS, SECTIONS
@@ -33,7 +33,6 @@ __all__ = [
 
 _MAY_BE_EMPTY = ("carry", "evidence", "head", "trackers")
 """Sections omitted if empty; an empty [constraints] is a choice."""
-_AS_TOML = "correct it; `lw2g config` shows how one is written"
 _DEEPEST = 50
 """The deepest nesting of files that is read; lw2g writes less than half of it."""
 _LONGEST_KEY = 32
@@ -41,14 +40,22 @@ _LONGEST_KEY = 32
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 # possessive quantifiers: what is no key is not tried again in another way
 _LONG_KEY = re.compile(rf"(?:\.[ \t]*+{_PART}[ \t]*+){{{_LONGEST_KEY}}}")
+_TWICE = re.compile(r"(?:Cannot (?:declare|mutate|overwrite|redefine)|Duplicate) .*\(at (?:line (\d+)|end)")
+"""What tomllib says of a key that stands twice, and in which line it ends."""
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, example: str = "lw2g config") -> dict[str, Any]:
     """Read a TOML file.
+
+    Args:
+        path: The file.
+        example: The command that shows how such a file is written.
 
     Raises:
         ConfigError: It cannot be read, is not TOML, or is nested too deeply for recursive functions.
     """
+    text = ""
+    remedy = f"correct it; `{example}` shows how one is written"
     try:
         text = text_of(path)
         if _LONG_KEY.search(text):  # before tomllib sees it
@@ -62,11 +69,9 @@ def read_toml(path: Path) -> dict[str, Any]:
             f"{str(path)!r} cannot be read: {error.strerror}{hint}", "give the path of a TOML file"
         ) from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of too many digits
-        raise ConfigError(f"{str(path)!r} is no TOML: {_reason(error)}", _AS_TOML) from error
+        raise ConfigError(f"{str(path)!r} is no TOML: {_reason_in(text, error)}", remedy) from error
     except RecursionError as error:
-        raise ConfigError(
-            f"{str(path)!r} is no TOML that can be read: nested too deeply", _AS_TOML
-        ) from error
+        raise ConfigError(f"{str(path)!r} is no TOML that can be read: nested too deeply", remedy) from error
     if is_deeper(content, _DEEPEST):
         raise ConfigError(f"{str(path)!r} is nested too deeply")
     return content
@@ -112,6 +117,16 @@ def parse_json(text: str, path: Path) -> Any:
     if is_deeper(content, _DEEPEST):
         raise DataError(f"{str(path)!r} is nested too deeply", "restore the file")
     return content
+
+
+def _reason_in(text: str, error: ValueError) -> str:
+    """Return what a parser says of a TOML text; of a key that stands twice, where."""
+    found = _TWICE.match(str(error))
+    if found is None:
+        return _reason(error)
+    lines = text.rstrip().split("\n")
+    number = int(found[1] or len(lines))
+    return f"a key stands twice, again in line {number}: {shown(lines[number - 1].strip())}"
 
 
 def _reason(error: ValueError) -> str:

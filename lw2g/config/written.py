@@ -48,7 +48,7 @@ class Written:
         self._explicit_constraints: Sequence[str] | None = None
         if _are_names(options.get("constraints")):
             self._explicit_constraints = options.pop("constraints")
-        self.explicit = nest(options, problems)
+        self.explicit = nest(options, problems, behind="--set ")
         self._file_constraints: list[str] | None = None
         self.file = self._read_sections(file)
         for layer in (self.explicit, self.file):

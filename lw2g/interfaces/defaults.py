@@ -31,6 +31,7 @@ __all__ = [
     "OWN_FAMILY",
     "PHOTO_BACKBONE",
     "RECOMMENDED",
+    "REPLAY",
     "SHARING_HOST",
     "TIMM_BACKBONE",
     "TRAINED",
@@ -60,6 +61,8 @@ DEFAULT_MOTION = "affine"
 """The motion that a carry wraps where nothing is chosen."""
 FROZEN_BASELINE = "simple-cil"
 """The baseline that trains nothing: a head on frozen features."""
+REPLAY = "replay"
+"""The baseline that keeps images of old classes."""
 RECOMMENDED: Mapping[str, str | int] = {"baseline": FROZEN_BASELINE, "baseline.head": CHOSEN_HEAD}
 """The method to try first, the frozen answer: a baseline and options by their dotted keys.
 

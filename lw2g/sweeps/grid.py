@@ -226,7 +226,7 @@ def _read(given: Path | Mapping[str, Any], before: tuple[Path, ...]) -> _Grid:
         raise ConfigError(f"{str(path)!r} extends itself", "remove one `extends`")
     if given is path and path.is_dir():
         raise ConfigError(f"{str(path)!r} is a folder and no grid", "give the path of a TOML file")
-    table = read_toml(given) if isinstance(given, Path) else given
+    table = read_toml(given, "lw2g sweep --help") if isinstance(given, Path) else given
     unknown = sorted(table.keys() - {*_PARTS})
     if not table.keys() & {*_PARTS} and table.keys() & {*SECTIONS}:
         raise ConfigError(

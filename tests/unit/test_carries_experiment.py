@@ -277,6 +277,23 @@ def test_kinds_take_turns_in_all_six_orders(script, images):
     assert len(firsts) == len(orders) == 6
 
 
+def test_archives_that_are_missing_are_told_in_a_line(script, tmp_path, monkeypatch, capsys):
+    """What a folder lacks, and in which form it is expected, before anything is unpacked."""
+    (tmp_path / "cifar100.json").touch()
+    place, out = str(tmp_path), str(tmp_path / "out")
+    monkeypatch.setattr("sys.argv", ["lay_out.py", "--data", place, "--out", out])
+    with pytest.raises(SystemExit) as ended:
+        script("lay_out").main()
+    told = capsys.readouterr().err
+    assert (ended.value.code, told.count("\n")) == (2, 1)
+    assert told.startswith(
+        f"error: {place!r} lacks cifar100*.zip, caltech100_128.json, caltech100_128*.zip, "
+    )
+    assert (
+        "; --data is a folder of zips of sheets, one WebP sheet a class and split, each set beside a " in told
+    )
+
+
 def test_the_hash_is_of_images_and_labels_not_of_their_order(script, images):
     """Order changes nothing; a pixel, a label or the number of images does."""
     hash_of = script("lay_out").hash_of

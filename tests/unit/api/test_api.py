@@ -189,6 +189,8 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
         ({"weights": "a", "backbone": {"name": "b", "weights": "c"}}, "backbone.weights is given twice"),
         ({"method": "l2p"}, r"method: no such argument \(did you mean 'baseline'\?\)"),
         ({"dataset": "digits"}, r"dataset: no such argument \(did you mean 'benchmark'\?\)"),
+        ({"head": "lda"}, r"head: no such argument; write \*\*{'baseline.head': 'lda'}$"),
+        ({"carry": "affine"}, r"carry: no such argument; write \*\*{'baseline.head_carry': 'affine'}$"),
         ({"constraints": "pgp"}, "'simple-cil' trains nothing to constrain; leave it out"),
         ({"benchmark": (images, [0, 0, 1, 1])}, r"or test_share=0\.2, which draws the test images"),
     ]

@@ -179,6 +179,10 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
         (["sweep", "grid.toml", "--out", "a.txt"], "'a.txt' is a file and no folder; give a folder as --out"),
         (["sweep", "grid.toml", "--out", "run"], "'run' holds a run; choose another --out"),
         (["run", "noise.toml"], "'noise.toml' is no TOML: it holds no text; correct it; `lw2g config` shows"),
+        (
+            ["sweep", "noise.toml"],
+            "'noise.toml' is no TOML: it holds no text; correct it; `lw2g sweep --help` shows",
+        ),
     ],
 )
 def test_a_wrong_place_is_told_as_what_it_is(tmp_path, monkeypatch, arguments, line):
@@ -223,6 +227,20 @@ def test_an_option_that_there_is_not_is_told_in_one_line():
             "'--slurm'; did you mean --executor slurm?; see lw2g sweep GRID.toml --help",
         ),
         ("run --official", "'--official'; did you mean --protocol official?; see lw2g run --help"),
+        ("run --config x.toml", "'--config'; a file is given alone: lw2g run x.toml; see lw2g run --help"),
+        (
+            "config --config=my/x.toml",
+            "'--config'; a file is given alone: lw2g config my/x.toml; see lw2g config --help",
+        ),
+        ("run --config", "'--config'; a file is given alone: lw2g run CONFIG.toml; see lw2g run --help"),
+        (
+            "sweep --grid g.toml --jobs 2",
+            "'--grid'; a file is given alone: lw2g sweep g.toml; see lw2g sweep GRID.toml --help",
+        ),
+        (
+            "sweep --config g.toml",
+            "'--config'; a file is given alone: lw2g sweep g.toml; see lw2g sweep GRID.toml --help",
+        ),
     ],
 )
 def test_a_value_given_as_an_option_is_told_its_option(words, told):
@@ -267,6 +285,9 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         (["--seeds", "1,x"], "expected whole numbers such as 0,1,2 or 0-4 but got '1,x'"),
         (["--seeds", "4-0"], "or 0-4 but got '4-0'"),
         (["--seed", "1,2"], "expected a whole number but got '1,2'; for several seeds: --seeds 1,2"),
+        (["--baseline", "icarl"], "called 'icarl'; methods that keep old images: replay; `lw2g plugins base"),
+        (["--baseline", "DER++"], "called 'DER++'; methods that keep old images: replay; `lw2g plugins base"),
+        (["--baseline", "er_ace"], "'er_ace'; methods that keep old images: replay; `lw2g plugins base"),
         (["--backbone", "rsnet"], "or a model of timm with its tag, such as"),
         (["--seeds", "1,1"], "expected different seeds but got (1, 1)"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
@@ -284,6 +305,7 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
             "baseline.head is given twice behind --set; leave one out",
         ),
         (["--policy", "one", "--set", "policy.name=min"], "policy.name is given twice: as --policy and as"),
+        (["--set", "head=lda"], "head.NAME.OPTION (did you mean --set baseline.head=lda?)"),
     ],
 )
 def test_usage_errors_say_what_was_expected(fake_catalogue, arguments, message):

@@ -305,6 +305,14 @@ phi = 2
         ),
         ({"baseline.epochs.x": 1}, "baseline.epochs.x: expected a key of the form baseline.OPTION"),
         ({"constraints.cpk": 1}, "constraints.cpk: expected a key of the form constraints.NAME.OPTION"),
+        (
+            {"head": "lda"},
+            "head: expected a key of the form head.NAME.OPTION (did you mean baseline.head=lda?)",
+        ),
+        (
+            {"carry": "affine"},
+            "carry: expected a key of the form carry.NAME.OPTION (did you mean baseline.head_carry=affine?)",
+        ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
         (

@@ -225,6 +225,11 @@ def test_labels_say_more_where_they_must(tmp_path, caplog):
             r"report.columns: no column is called 'faaa' \(did you .*'faa'",
         ),
         ("[report]\ncolumns = 3", "report.columns: expected names but got 3; .report. has columns alone, as"),
+        (
+            "[base]\nbenchmark = 'digits'\n[base.benchmark]\nincrement = 5",
+            r"no TOML: a key stands twice, again in line 3: '\[base.benchmark\]'; correct it; `lw2g sweep --",
+        ),
+        ("[axes]\nseed = [0]\nseed = [1]", r"a key stands twice, again in line 3: 'seed = \[1\]'"),
         ("[report]\nagainst = 'x'", "'against'; .report. has columns alone, .* lw2g report --against ROW"),
     ],
 )
