@@ -7,6 +7,7 @@ from itertools import permutations
 
 import attrs
 
+from lw2g.interfaces.defaults import FEATURES_BENCHMARK
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.run_draws import number_of_draws
@@ -59,17 +60,17 @@ def _sum(run: ReportedRun, names: Sequence[str]) -> float | None:
     total = 0.0
     for name in names:
         value = COLUMNS[name].of(run.record)
-        if value is None and name == "ssp" and COLUMNS["prompt_vectors"].of(run.record) == 0:
-            value = 0.0  # sets that hold nothing are not counted
         if value is None:
             return None
         total += value
     return total
 
 
+_SETS = "sets"
+
 _PRICES: Mapping[str, Sequence[str]] = {
-    "sets": ("ssp",),
-    "vectors kept (prompts and bases)": ("prompt_vectors", "basis_vectors"),
+    _SETS: ("ssp",),
+    "vectors kept (in all sets and bases)": ("prompt_vectors", "basis_vectors"),
     "numbers kept (parameters and statistics)": ("parameters", "statistics"),
     "seconds of the whole run": ("total_s",),
     "milliseconds a test image": ("test_ms",),
@@ -80,8 +81,8 @@ _PRICES: Mapping[str, Sequence[str]] = {
 def pareto(rows: Sequence[Row]) -> Numbers:
     """Return FAA against prices: row, price, its mean, FAA, their deviations, n, best, control.
 
-    A row is among the best if no other row dominates it in FAA and price; controls never are. Rows whose
-    records do not tell a price are named.
+    A row is among the best if no other row dominates it in FAA and price; controls never are. Rows that have
+    no sets, or whose records do not tell a price, are named.
     """
     numbers: list[Sequence[Value]] = []
     facts = []
@@ -98,11 +99,15 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             priced.append(point)
             if not row.control:
                 rivals.append(point)
-        # a price that one row alone has, or that no row pays, compares nothing
-        if len(priced) < 2 or not any(point.cost for point in priced):
+        least = 1.0 if price == _SETS else 0.0
+        # a price that one row alone has compares nothing, nor does one of which all rows have the least
+        if len(priced) < 2 or not any(point.cost > least for point in priced):
             continue
         if unknown:
-            facts.append(f"not told of {price}, and left out there: {'; '.join(unknown)}")
+            why = "without sets, and not in their panel"
+            if price != _SETS:
+                why = f"not told of {price}, and left out there"
+            facts.append(f"{why}: {'; '.join(unknown)}")
         for point in priced:
             best = not point.row.control and not any(_dominates(rival, point) for rival in rivals)
             numbers.append(
@@ -120,10 +125,9 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             )
             if best:
                 steps.append({"price": price, "cost": point.cost, "faa": point.faa})
-    why = ""
     if len({label for label, *_ in numbers}) < 2:
-        why = "there are no two finished rows to compare"
-    return Numbers(rows=numbers, facts=facts, extra={"best": steps}, why=why)
+        return Numbers(why="there are no two finished rows to compare")
+    return Numbers(rows=numbers, facts=facts, extra={"best": steps})
 
 
 @attrs.frozen(kw_only=True)
@@ -154,7 +158,7 @@ def _dominates(point: _Point, other: _Point) -> bool:
 
 
 _COSTS = (
-    ("vectors of the backbone's width", "prompts", "prompt_vectors"),
+    ("vectors of the backbone's width", _SETS, "prompt_vectors"),
     ("vectors of the backbone's width", "bases", "basis_vectors"),
     ("numbers kept", "parameters", "parameters"),
     ("numbers kept", "statistics", "statistics"),
@@ -164,19 +168,36 @@ _COSTS = (
 
 
 def costs(rows: Sequence[Row]) -> Numbers:
-    """Return storage and operations: row, kind, part, mean over runs, None where nobody counted it."""
+    """Return storage and operations: row, kind, part, mean over runs, or what is said without a number."""
     values: list[Sequence[Value]] = []
     in_use = set()
     for row in rows:
         for kind, part, name in _COSTS:
             value = row.summary(COLUMNS[name]).mean
-            values.append((row.label, kind, part, value))
+            values.append((row.label, kind, part, _uncounted(row, name) if value is None else value))
             if value:
                 in_use.add((kind, part))
     values = [one for one in values if tuple(one[1:3]) in in_use]  # what no row has is no cost
     if not values:
         return Numbers(why="the records have neither storage nor operations")
     return Numbers(rows=values)
+
+
+def _uncounted(row: Row, name: str) -> str | None:
+    """Return what is said of operations that nobody counted for want of a training step; None if unknown."""
+    if any(run.record.get("images_per_second", 0.0) is not None for run in row.runs):
+        return None
+    if name == "training_mflop":
+        return "no training step"
+    if name == "inference_mflop" and all(map(_predicts_by_one_forward, row.runs)):
+        return "one forward of the backbone"
+    return None
+
+
+def _predicts_by_one_forward(run: ReportedRun) -> bool:
+    """Whether a run that trained nothing forwards an image once: through no set, nor before the run."""
+    is_stored = run.config["benchmark"]["name"] == FEATURES_BENCHMARK
+    return COLUMNS["prompt_vectors"].of(run.record) == 0 and not is_stored
 
 
 _CLOCKS: Mapping[str, str] = {

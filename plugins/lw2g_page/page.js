@@ -24,7 +24,10 @@
     if (typeof value !== "number" || field.digits === null) return String(value);
     return value.toFixed(field.digits).replace(/^-(0(\.0*)?)$/, "$1");  // no minus before a zero
   };
-  const isText = (values, at) => values.some((row) => typeof row[at] === "string");
+  const isText = (values, at) => {
+    const types = new Set(values.map((row) => typeof row[at]));
+    return types.has("string") && !types.has("number");  // numbers stay in line where words stand for one of them
+  };
   const MOST = 1500;
   const NAMED = 24;  // classes whose names stand at the axes of their confusion
 
@@ -120,9 +123,9 @@
     rows(spec, data, width) {
       const whole = Object.groupBy(data, (datum) => datum.row);
       const labels = Object.entries(whole).map(([row, found]) => {
-        const counted = found.map((one) => one.value).filter((value) => value !== null);
+        const counted = found.map((one) => one.value).filter(Number.isFinite);
         const sum = counted.reduce((all, value) => all + value, 0).toLocaleString("en", { maximumFractionDigits: 1 });
-        const total = found[0].part === undefined ? "" : `: ${counted.length ? sum : "not counted"}`;
+        const total = found[0].part === undefined ? "" : `: ${counted.length ? sum : found[0].value ?? "not counted"}`;
         return { row, lines: wrapped(row + total, width / 6.9) };
       });
       const most = Math.max(...labels.map((label) => label.lines.length));

@@ -26,7 +26,7 @@ from lw2g.results.cells import Cell
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
 from lw2g.results.found_runs import find_runs
 from lw2g.results.table import tables_of
-from lw2g_page import page, result_lines
+from lw2g_page import page, result_lines, thumbnails
 from lw2g_page.figures import FIGURES
 from lw2g_page.page_head import (
     Answer,
@@ -707,5 +707,81 @@ def test_a_browser_shows_every_figure_whole(browser, written, width, scheme):
     )
     assert {url.partition(":")[0] for url in asked} <= {"file", "data"}
     assert [url for url in asked if url.startswith("file:")] == [written.as_uri()]
+    assert troubles == []
+    tab.close()
+
+
+# Words of captions that stand on two lines, and what is wider than the page.
+BROKEN = """() => {
+  const found = [];
+  for (const caption of document.querySelectorAll('.pictures span')) {
+    for (const text of caption.childNodes) {
+      for (const {0: word, index} of text.textContent.matchAll(/[^\\s_]+_?/g)) {
+        const range = document.createRange();
+        range.setStart(text, index);
+        range.setEnd(text, index + word.length);
+        if (range.getClientRects().length > 1) found.push(word);
+      }
+    }
+  }
+  if (document.documentElement.scrollWidth > innerWidth) found.push('the page');
+  return found;
+}"""
+
+
+class Pictures:
+    """Test images without a data set."""
+
+    def __init__(self, run, catalogue):
+        pass
+
+    def thumbnail(self, sample):
+        return "data:,"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_a_caption_breaks_between_words_alone(browser, write_full_run, tmp_path, monkeypatch, width):
+    """Below images of classes and of mistakes; a word longer than a box may break, and widens no page."""
+    monkeypatch.setattr(thumbnails, "_TestImages", Pictures)
+    endless = "x" * 60
+    names = ["cardboard", "brontosaurus", "corrugated fibreboard", "electric_guitar", "cup", endless]
+    write_full_run("run", {"class_names": names})
+    assert report(tmp_path / "run", "--html", tmp_path / "out.html").exit_code == 0
+    tab = browser.new_page(viewport={"width": width, "height": 900})
+    tab.goto((tmp_path / "out.html").as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.locator(".tasks img").count() == tab.locator(".tasks span").count() == len(names)
+    assert tab.locator(".gallery img").count()
+    assert set(tab.evaluate(BROKEN)) == {endless}
+    tab.close()
+
+
+@pytest.mark.slow
+def test_a_row_without_a_training_step_says_what_its_prediction_asks_for(browser, write_full_run, tmp_path):
+    """Words stand in place of a number, in the drawing and in the table."""
+    untrained = {
+        "metrics.ssp": None,
+        "storage.prompt_vectors": 0,
+        "images_per_second": None,
+        "flops": {"training_per_image": None, "inference_per_image": None},
+    }
+    write_full_run("trained", policy="min")
+    write_full_run("untrained", untrained, baseline="simple-cil")
+    assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
+    tab = browser.new_page()
+    troubles: list[str] = []
+    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    tab.on("console", lambda line: troubles.append(line.text) if line.type in ("error", "warning") else None)
+    tab.goto((tmp_path / "out.html").as_uri())
+    tab.wait_for_selector("html[data-ready]")
+    costs = tab.locator("#s0-costs")
+    texts = costs.locator("svg text").all_text_contents()
+    assert [text for text in texts if text.startswith("simple-cil: ")][-2:] == [
+        "simple-cil: no training step",
+        "simple-cil: one forward of the backbone",
+    ]
+    costs.locator("summary").click()
+    assert "one forward of the backbone" in costs.locator("tbody").inner_text()
     assert troubles == []
     tab.close()

@@ -15,6 +15,7 @@ from PIL import Image
 
 from lw2g.cli.shared_options import experiment_options
 from lw2g.config.toml import flat, read_json, to_mapping
+from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import Given
 from lw2g.results.recorded_evidence import apart
 from lw2g.results.table import tables_of
@@ -99,47 +100,95 @@ def test_only_rows_that_nothing_beats_are_best(rows):
     assert best["hide-prompt x always", "milliseconds a test image"]
     assert not best["hide-prompt x min", "milliseconds a test image"]
     assert not best["joint", "milliseconds a test image"]
-    assert found["hide-prompt x min", "vectors kept (prompts and bases)"][2] == 100.0
+    assert found["hide-prompt x min", "vectors kept (in all sets and bases)"][2] == 100.0
     two = {row[1] for row in compare.pareto([finished[0], finished[-1]]).rows}
     assert "sets" not in two  # of which the second row has none: nothing to compare
     assert "milliseconds a test image" in two
     assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
 
 
+def changed(row, label, record):
+    """Return a row of one run whose record has other entries."""
+    run = row.runs[0]
+    config = {**run.config, **record.get("config", {})}
+    run = attrs.evolve(run, record={**run.record, **record}, config=config)
+    return attrs.evolve(row, label=label, runs=(run,))
+
+
+def frozen(row):
+    """Return a row that trained nothing and has no sets, and is more accurate than all others."""
+    metrics = {**row.runs[0].record["metrics"], "faa": 99.0, "ssp": None}
+    storage = {"prompt_vectors": 0, "basis_vectors": 0, "parameters": 0, "statistics": 700}
+    flops = {"training_per_image": None, "inference_per_image": None}
+    record = {"metrics": metrics, "storage": storage, "flops": flops, "images_per_second": None}
+    return changed(row, "frozen", record)
+
+
+def test_a_row_that_pays_nothing_beats_all_others(rows):
+    """It takes part in prices of 0; one that no row pays has no panel."""
+    none = frozen(rows[0])
+    vectors = "vectors kept (in all sets and bases)"
+    found = compare.pareto([*rows[:2], none]).rows
+    assert [row[0] for row in found if row[1] == vectors and row[-2]] == ["frozen"]
+    panels = {row[1] for row in compare.pareto([none, attrs.evolve(none, label="too")]).rows}
+    assert "numbers kept (parameters and statistics)" in panels
+    assert vectors not in panels
+
+
+def test_sets_are_a_price_of_rows_that_have_some(rows):
+    """A row without sets is named, and no point at 0; where no row has two sets there is no panel."""
+    known, shared, *_ = rows
+    numbers = compare.pareto([known, shared, frozen(known)])
+    assert [row[:3] for row in numbers.rows if row[1] == "sets"] == [
+        (known.label, "sets", 2.0),
+        (shared.label, "sets", 3.0),
+    ]
+    assert list(numbers.facts) == ["without sets, and not in their panel: frozen"]
+    untimed = changed(known, "untimed", {"seconds": {}})
+    assert "not told of seconds of the whole run, and left out there: untimed" in (
+        compare.pareto([known, shared, untimed]).facts
+    )
+    single = {"metrics": {**known.runs[0].record["metrics"], "ssp": 1}}
+    grown = compare.pareto([changed(known, "a", single), changed(known, "b", single), frozen(known)])
+    assert "sets" not in {row[1] for row in grown.rows}
+    assert not grown.facts
+
+
+def test_storage_is_told_in_the_words_of_the_columns(rows):
+    """Sets are prompts with some methods, adapters or updates of weights with others."""
+    (figure,) = (figure for figure in FIGURES if figure.name == "costs")
+    for name in ("prompt_vectors", "basis_vectors"):
+        assert COLUMNS[name].meaning in figure.reading
+    key = {entry[0] for entry in figure.key}
+    assert {row[2] for row in compare.costs(rows).rows} <= key
+    prices = {row[1] for row in compare.pareto(rows[:2]).rows}
+    assert not [text for text in (*key, *prices, figure.reading) if "prompt" in text]
+
+
 @pytest.mark.parametrize(
-    ("vectors", "ssp", "cost", "told"),
+    ("other", "training", "inference"),
     [
-        (0, None, 0.0, False),  # frozen features: no set holds anything
-        (0, 0, 0.0, False),
-        (40, None, None, True),
+        ({}, "no training step", "one forward of the backbone"),
+        ({"images_per_second": 80.0}, None, None),  # it trained, and nobody counted
+        ({"storage": {"prompt_vectors": 40}}, "no training step", None),  # the forward of a set, too
+        ({"config": {"benchmark": {"name": "features"}}}, "no training step", None),  # before the run
     ],
 )
-def test_a_row_that_pays_nothing_takes_part_and_an_unknown_price_is_named(rows, vectors, ssp, cost, told):
-    """What is cheapest and best beats all others; a row that a panel cannot have is named."""
-    known, shared, *_ = rows
-    run = known.runs[0]
-    record = {
-        **run.record,
-        "metrics": {**run.record["metrics"], "faa": 99.0, "ssp": ssp},
-        "storage": {**run.record["storage"], "prompt_vectors": vectors, "basis_vectors": 0},
-    }
-    frozen = attrs.evolve(known, label="frozen", runs=(attrs.evolve(run, record=record),))
-    numbers = compare.pareto([known, shared, frozen])
-    sets = {row[0]: row for row in numbers.rows if row[1] == "sets"}
-    assert (sets["frozen"][2] if "frozen" in sets else None) == cost
-    assert list(numbers.facts) == (["not told of sets, and left out there: frozen"] if told else [])
-    best = [row[0] for row in sets.values() if row[-2]]
-    assert (best == ["frozen"]) != told
-    if vectors == 0:  # a price that no row pays has no panel
-        panels = {row[1] for row in compare.pareto([frozen, attrs.evolve(frozen, label="too")]).rows}
-        assert not panels & {"sets", "vectors kept (prompts and bases)"}
+def test_a_row_that_trains_nothing_says_what_it_asks_for(rows, other, training, inference):
+    """Operations are counted at a training step; without one, the cheapest prediction is one forward."""
+    row = changed(frozen(rows[0]), "frozen", other)
+    costs = compare.costs([rows[0], row]).rows
+    told = {part: value for label, _, part, value in costs if label == "frozen"}
+    assert (told["training"], told["inference"]) == (training, inference)
+    alone = {part for _, _, part, _ in compare.costs([row]).rows}
+    assert not alone & {"training", "inference"}  # words alone are no panel
 
 
 def test_costs_and_times_are_told_by_part(rows):
-    """Prompts beside bases, operations in millions; what no clock took is other."""
+    """Sets beside bases, operations in millions; what no clock took is other."""
     costs = {row[1:3]: row[3] for row in compare.costs(rows[:1]).rows}
     kind = "vectors of the backbone's width"
-    assert (costs[kind, "prompts"], costs[kind, "bases"]) == (40.0, 60.0)
+    assert (costs[kind, "sets"], costs[kind, "bases"]) == (40.0, 60.0)
     assert costs["MFLOP of a training step, per image", "training"] == 3.0
     (run,) = rows[1].runs
     bare = {**run.record, "storage": {**run.record["storage"], "prompt_vectors": 0, "basis_vectors": 0}}
@@ -151,7 +200,7 @@ def test_costs_and_times_are_told_by_part(rows):
     training = [row[3] for row in compare.costs([rows[0], headless]).rows if row[2] == "training"]
     assert training == [3.0, None]  # a row that nobody counted stands beside the others
     (figure,) = (figure for figure in FIGURES if figure.name == "costs")
-    assert "first training step: rows without one are not counted" in figure.reading
+    assert "at the first training step, if a row has one" in figure.reading
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     idle = attrs.evolve(
         run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.04}}
