@@ -272,6 +272,9 @@ def _condition(text: str) -> tuple[str, Any]:
     from lw2g.sweeps.grid import settings_of
 
     key, equals, value = text.partition("=")
+    if value.startswith("="):
+        remedy = f"write {key.strip()}={value.lstrip('= ')}"
+        raise ConfigError(f"--where: expected KEY=VALUE but got {text!r}", remedy)
     if not equals:
         raise ConfigError(
             f"--where: expected KEY=VALUE but got {text!r}", "write it like baseline=hide-prompt"

@@ -50,13 +50,15 @@ def _are_inputs(_instance: object, field: attrs.Attribute[Any], needs: tuple[str
 class Metric(Component):
     """A metric. A run computes all installed metrics after every task.
 
+    Runs begun before it was installed do not have it.
+
     Attributes:
         name: Its name in records and reports.
-        summary: Its definition in one line, to be printed with the number.
+        summary: Its definition in one line.
         needs: The inputs, by name in :data:`INPUTS`.
         compute: ``compute(*inputs)``, in the order of ``needs``; called only if all of them are known.
             Returns a finite number, or None if the metric is not defined.
-        unit: Unit of the number, such as ``"%"``; empty for a plain number.
+        unit: Its unit, such as ``"%"``, if any.
         digits: Number of decimals in reports.
     """
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import attrs
 
 from lw2g.errors import counted
+from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
@@ -23,9 +24,11 @@ __all__ = [
     "mean_cells",
     "omits_equal",
     "over_in_words",
+    "p_in_words",
     "remarks_on",
     "shown_columns",
     "spread",
+    "uncorrected",
     "valued_columns",
 ]
 
@@ -64,7 +67,7 @@ _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
 
 def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns in which some row has a value.
+    """Return the columns in which some row has a value, or that the user named.
 
     Of the default columns those are left out that say the same of every row: they compare nothing. The number
     of sets stays where tasks share one: how few are enough is what growth decides.
@@ -86,12 +89,12 @@ def _shares_sets(row: Row) -> bool:
 
 
 def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns in which some row has a value; of the default ones no time that nobody took."""
+    """Return the columns with a value or named by the user; of the default ones no time that nobody took."""
     shown = []
     for column in columns:
         means = _means(table, column)
         is_idle = column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
-        if means and not is_idle:
+        if column.asked or (means and not is_idle):
             shown.append(column)
     return shown
 
@@ -267,15 +270,26 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
     if gap.low is not None and gap.high is not None:
         note = f" [{_number(gap.low, column.digits, '+')}, {_number(gap.high, column.digits, '+')}]"
     if gap.p is not None:
-        # draws tell no smaller one, and no p value is zero
-        note += ", p<0.001" if gap.p < 0.001 else f", p={gap.p:.3f}"
+        note += f", {p_in_words(gap.p)}"
     return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
+
+
+def p_in_words(p: float) -> str:
+    """Return a p value as it is printed."""
+    # draws tell no smaller one, and no p value is zero
+    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
+
+
+def uncorrected(rows: int) -> str:
+    """Return, to stand behind intervals of the differences of rows, that only p counts the rows."""
+    return f", not corrected for {rows} rows" if rows > 1 else ""
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
-    remarks = [*table.unlike, *(f"{_title(column)}: {column.meaning}" for column in columns)]
-    if table.rows:
+    remarks = [*table.unlike, *_not_computed(table, columns)]
+    remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
+    if _has_spread(table, columns):
         remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
     remarks += [f"differences: {part}" for part in _on_differences(table, table.reference(against))]
     remarks += [*_citations(table), *_paper_marks(table)]
@@ -284,27 +298,31 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
 
 
-def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None, others: str) -> list[str]:
+def few_remarks_on(
+    table: Table, columns: Sequence[Column], against: str | None, others: str, *, defined: bool = True
+) -> list[str]:
     """Return the most important remarks, five at most; where there are more, the last one says how many.
 
     What does not compare comes first.
 
     Args:
         table: The table.
-        columns: Its columns, which are defined; none to define none.
+        columns: Its columns.
         against: Label of the row that differences refer to, or a unique part of it.
         others: Where all remarks are.
+        defined: Whether to define the columns.
     """
-    remarks = list(_by_kind(table.unlike, others))
+    remarks = [*_by_kind(table.unlike, others), *_not_computed(table, columns)]
     if on_differences := _on_differences(table, table.reference(against)):
         remarks.append(f"differences: {'; '.join(on_differences)}")
     if table.givers:
         remarks.append("; ".join(table.givers))
     # what columns and marks mean takes one line, however many there are
-    legend = [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
-    if columns:
+    legend = []
+    if defined:
+        legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
         legend += counted_in(table)
-    if any(len(row.runs) > 1 for row in table.rows):
+    if _has_spread(table, columns):
         legend.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.control for row in table.rows):
         legend.append(_CONTROL)
@@ -321,6 +339,20 @@ def few_remarks_on(table: Table, columns: Sequence[Column], against: str | None,
         shown = remarks[: _FEW - 1]
         remarks = [*shown, f"{len(remarks) - len(shown)} more ({others})"]
     return remarks
+
+
+def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:
+    """Yield which metrics of plugins some runs of a table have not computed."""
+    metrics = [run.record["metrics"] for row in table.rows for run in row.runs]
+    for column in columns:
+        kind, name = column.path[0], column.path[-1]
+        if kind == "metrics" and name not in CORE_METRICS and any(name not in of_run for of_run in metrics):
+            yield f"{_title(column)}: runs begun before it was installed do not have it"
+
+
+def _has_spread(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether some cell of the means has a deviation."""
+    return any(_mean(row, column, best=False).std for row in table.rows for column in columns)
 
 
 def spread(table: Table) -> str:
@@ -402,7 +434,7 @@ def _intervals(pairs: Collection[Draw], numbers: Sequence[int]) -> list[str]:
     if fewest < LEAST_TESTED:
         of_faa.append(f"no p below five {units}")
     return [
-        "mean [95 % interval]",
+        f"mean [95 % interval{uncorrected(len(numbers))}]",
         "; ".join(of_faa),
         f"intervals of other columns: t over {units}, from three that differ on",
     ]

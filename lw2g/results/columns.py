@@ -26,6 +26,7 @@ class Column:
         scale: Factor for printing.
         better: 1 where more is better, -1 where less is, 0 where neither is.
         chance: Name of the column that says what guessing gives; empty if none does.
+        asked: Whether the user named it, who then sees it without a value, too.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Column:
     scale: float = 1.0
     better: int = 0
     chance: str = ""
+    asked: bool = False
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         """Return its value in a record, or None."""
@@ -180,6 +182,7 @@ def chosen_columns(
         names = list(wanted)
     if names == ["all"]:
         names = list(known)
+        wanted = None
     by_heading = {_as_heading(name): name for name in known}
     chosen = []
     for name in names:
@@ -189,7 +192,7 @@ def chosen_columns(
                 f"{where}: no column is called {name!r}{nearest(name, known)}",
                 f"there are {', '.join(known)}",
             )
-        chosen.append(known[found])
+        chosen.append(attrs.evolve(known[found], asked=wanted is not None))
     return chosen
 
 

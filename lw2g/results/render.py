@@ -58,7 +58,7 @@ def as_markdown(
     Args:
         tables: One per benchmark. Labels of rows that come from a store are words of strangers: they are
             escaped, so that they show as they are written.
-        columns: What may be shown; columns without a value are left out.
+        columns: What may be shown; columns without a value that nobody named are left out.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
         others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """

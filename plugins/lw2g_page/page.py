@@ -20,7 +20,7 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, valued_columns
+from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, uncorrected, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
@@ -101,7 +101,7 @@ class _Section:
         shown: What figures with a band, and those without, show of each row: one run or a mean.
         published: Whether there are published values.
         reference: The name of the row that differences refer to; empty without one.
-        over: What the intervals of differences of final accuracy are over.
+        over: What the intervals of differences of final accuracy are over, and that nothing corrects them.
         remarks: The remarks on the table that matter most.
         all_remarks: Definitions of its columns, and all remarks.
         packed: The rows and the numbers that compare them, for the script.
@@ -286,9 +286,9 @@ def _section(
         shown={band: shown_of(table, band=band) for band in (True, False)},
         published=any(row.paper for row in table.rows),
         reference="" if reference is None else reference.label,
-        over=over_in_words(_pairs(table, reference)),
+        over=_over(table, reference),
         # no row to differ from: the page explains differences where they stand
-        remarks=few_remarks_on(remarked, (), against=None, others=_ALL_REMARKS),
+        remarks=few_remarks_on(remarked, shown, against=None, others=_ALL_REMARKS, defined=False),
         all_remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, reference)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
@@ -325,12 +325,18 @@ def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | 
     return opened, best
 
 
-def _pairs(table: Table, reference: Row | None) -> set[Draw]:
-    """Return the seeds and class orders that some other row shares with the one that differences refer to."""
+def _over(table: Table, reference: Row | None) -> str:
+    """Return what intervals of differences from a row are over, and that nothing corrects them."""
     if reference is None:
-        return set()
-    others = [row.draws for row in table.rows if row is not reference and row.finished]
-    return reference.draws.intersection(set().union(*others))
+        return ""
+    pairs: set[Draw] = set()
+    gaps = table.differences(reference, COLUMNS["faa"])
+    compared = [row for row in table.rows if gaps.get(row.label) is not None]
+    for row in compared:
+        pairs |= reference.draws & row.draws
+    has_p = any(gap is not None and gap.p is not None for gap in gaps.values())
+    corrected = "; p is corrected (Holm)" if has_p and len(compared) > 1 else ""
+    return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}"
 
 
 def _num_tested(opened: Sequence[Inside]) -> int | None:

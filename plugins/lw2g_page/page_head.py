@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import few_in_words, spread
+from lw2g.results.cells import few_in_words, p_in_words, spread
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
+from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
 __all__ = [
@@ -25,6 +26,9 @@ __all__ = [
 
 SECTIONS_ABOVE: Mapping[str, str] = {"benchmark": "Images", "backbone": "Backbone", "run": "Runs"}
 """The sections whose options stand in the head where all rows share them, and what they are called there."""
+
+_SMALL = 0.05
+"""The p value below which a difference is a finding, as 0 is outside of an interval of 95 %."""
 
 
 @attrs.frozen
@@ -131,7 +135,17 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         other, whose = reference, reference.label
         if reference.control and not best.control:
             whose = f"the control {whose}"
-    words = f"{words}.{_apart(best, other, whose)}"
+    gap = best.difference(other, COLUMNS["faa"])
+    candidates = len(rivals) - (other in rivals)
+    choice = f"not corrected for the choice of the best of {len(rivals)}" if candidates > 1 else ""
+    if gap is not None:
+        # p counts all rows that are compared with one, so the choice of the best where that is another
+        base, against = (other, best) if other is reference else (best, other)
+        corrected = table.differences(base, COLUMNS["faa"])[against.label]
+        gap = attrs.evolve(gap, p=None if corrected is None else corrected.p)
+        if gap.p is not None and other is reference:
+            choice = ""
+    words = f"{words}.{_apart(best, other, whose, gap, choice)}"
     controls = [row for row in ranked if row.control and _end_of(row) > _end_of(best)]
     if controls and not best.control and controls[0] is not other:
         ahead = _end_of(controls[0]) - _end_of(best)
@@ -172,9 +186,16 @@ def _over_images(row: Row) -> str:
     return f"; 95 % interval {low:.1f} to {high:.1f}, of {counted(len(answers.images), 'test image')}"
 
 
-def _apart(row: Row, other: Row, whose: str) -> str:
-    """Return a sentence of how far a row is from another one, or that no pair of runs tells it."""
-    gap = row.difference(other, COLUMNS["faa"])
+def _apart(row: Row, other: Row, whose: str, gap: Difference | None, choice: str) -> str:
+    """Return a sentence of how far a row is from another one, or that no pair of runs tells it.
+
+    Args:
+        row: The row.
+        other: The other one.
+        whose: What the sentence calls that one.
+        gap: The difference, with a p value that counts the rows.
+        choice: What it is not corrected for; empty for nothing.
+    """
     if gap is None:
         return f" No pair of equal seed and class order tells how far that is from {whose}."
     common = row.draws & other.draws
@@ -184,13 +205,23 @@ def _apart(row: Row, other: Row, whose: str) -> str:
     if gap.is_none:
         return f"{told} as much as {whose}."
     told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
-    interval = ""
-    if gap.low is not None and gap.high is not None:
-        interval = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}"
-        if gap.low <= 0 <= gap.high:
-            interval += ", in which 0 lies: which is better is open"
-    doubts = "; ".join(filter(None, (interval, few_in_words(common, gap.n))))
+    doubts = "; ".join(filter(None, (_interval(gap, choice), few_in_words(common, gap.n))))
     return f"{told} ({doubts})." if doubts else f"{told}."
+
+
+def _interval(gap: Difference, choice: str) -> str:
+    """Return the interval of a difference, its p value, and whether they leave open which is better."""
+    if gap.low is None or gap.high is None:
+        return ""
+    interval = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}"
+    has_zero = gap.low <= 0 <= gap.high
+    if has_zero:
+        interval += ", in which 0 lies"
+    if gap.p is not None:
+        interval += f"; {p_in_words(gap.p)} (Holm)"
+    if has_zero or (gap.p is not None and gap.p >= _SMALL):
+        return f"{interval}: which is better is open"
+    return f"{interval}, {choice}" if choice else interval
 
 
 def _signed(end: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import Cell, mean_cells, omits_equal
+from lw2g.results.cells import Cell, mean_cells, omits_equal, p_in_words
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.table import Row, Table
 from lw2g_page.page_head import SECTIONS_ABOVE
@@ -189,7 +189,7 @@ def _take_common(lines: Sequence[list[ResultCell]]) -> list[str]:
 def _with_differences(
     lines: Sequence[list[ResultCell]], table: Table, reference: Row
 ) -> list[list[ResultCell]]:
-    """Return the lines with a cell behind that of FAA: its difference from a row, and the 95 % interval."""
+    """Return the lines with a cell behind that of FAA: its difference from a row, with interval and p."""
     place = next((at for at, cell in enumerate(lines[0]) if cell.title == _STAYS), None)
     if place is None:
         return list(lines)
@@ -204,6 +204,8 @@ def _with_differences(
                 content = "the same"
             elif gap.low is not None and gap.high is not None:
                 interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
+                if gap.p is not None:
+                    interval += f", {p_in_words(gap.p)}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
     return made
 

@@ -68,12 +68,14 @@ class _Example:
     Attributes:
         summary: Its summary.
         run: A command that uses it.
+        printed: A command that prints what it gives; empty where the run shows that.
         row: Its row in the grid of standard rows, in TOML; empty for a kind without a grid.
         rival: The row there that trains.
     """
 
     summary: str
     run: str
+    printed: str = ""
     row: str = ""
     rival: _Rival = _TRAINED
 
@@ -126,7 +128,8 @@ SCAFFOLDED: Mapping[str, _Example] = {
     ),
     "metric": _Example(
         summary="accuracy on the task that has the lowest one after the last task",
-        run="lw2g run --benchmark digits",
+        run="lw2g run --baseline simple-cil --benchmark digits --out runs/$name",
+        printed="lw2g report runs/$name",
     ),
 }
 """The kinds of components with a template."""
@@ -157,16 +160,22 @@ class Scaffold:
     @property
     def run(self) -> str:
         """A command that uses what the package offers."""
-        return Template(_EXAMPLES[self.kind].run).substitute(name=self.name)
+        return self._named(_EXAMPLES[self.kind].run)
 
     def next_steps(self, folder: PurePath) -> list[str]:
         """Return the commands that use the component, for the package in a folder."""
         # a command has no contract to keep
         checks = [f"lw2g check {self.name}"] if self.kind in SCAFFOLDED else []
         commands = [*checks, self.run]
+        if _EXAMPLES[self.kind].printed:
+            commands.append(self._named(_EXAMPLES[self.kind].printed))
         if _EXAMPLES[self.kind].row:
             commands.append(f'lw2g sweep "{folder / GRID}" --out runs/{self.name}')
         return commands
+
+    def _named(self, text: str) -> str:
+        """Return a text of the example with the component's name in it."""
+        return Template(text).substitute(name=self.name)
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         """Yield the path of each file, relative to the package's folder, and its text."""
@@ -199,7 +208,7 @@ class Scaffold:
             "camel": "".join(word.capitalize() for word in words),
             "title": " ".join(words).capitalize(),
             "summary": _EXAMPLES[self.kind].summary,
-            "row": Template(_EXAMPLES[self.kind].row).substitute(name=self.name),
+            "row": self._named(_EXAMPLES[self.kind].row),
             "rival": _EXAMPLES[self.kind].rival.row,
             "rival_is": _EXAMPLES[self.kind].rival.words,
             "steps": "\n    ".join(self.next_steps(PurePosixPath())),

@@ -322,7 +322,7 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert result.exit_code == 0, result.output
     written, _, commands = result.stdout.partition("next:\n")
     files = [line.strip() for line in written.splitlines()]
-    first, second, check, run, *sweep = [line.strip() for line in commands.splitlines()]
+    first, second, check, run, *then = [line.strip() for line in commands.splitlines()]
     assert all((tmp_path / file).is_file() for file in files)
     assert str(Path("new-one") / "src" / "new_one" / f"{kind}.py") in files
     assert first == 'python -m pip install -e "new-one[test]"'
@@ -331,11 +331,14 @@ def test_the_command_says_what_to_do_next(loaded_once, tmp_path, kind):
     assert run.startswith("lw2g run ")
     assert "--benchmark " in run, "the drawings of the default take longer"
     # an option names some kinds, and what every run computes is not named
-    named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "lw2g run"}
+    named = dict.fromkeys(("evidence", "head", "carry"), "=new-one") | {"metric": "--out runs/new-one"}
     assert named.get(kind, f"--{kind} new-one") in run
     grid = str(Path("new-one") / "grid.toml")
     assert (grid in files) == (kind in WITH_GRID)
-    assert sweep == [f'lw2g sweep "{grid}" --out runs/new-one'] * (kind in WITH_GRID)
+    expected = [f'lw2g sweep "{grid}" --out runs/new-one'] * (kind in WITH_GRID)
+    if kind == "metric":  # a run prints those of lw2g alone
+        expected = ["lw2g report runs/new-one"]
+    assert then == expected
     again = CliRunner().invoke(main, command)
     assert (again.exit_code, again.stderr) == (
         2,

@@ -25,7 +25,8 @@ from lw2g.cli.main import main
 from lw2g.results.cells import Cell
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS
 from lw2g.results.found_runs import find_runs
-from lw2g.results.table import tables_of
+from lw2g.results.summaries import Difference
+from lw2g.results.table import Row, tables_of
 from lw2g_page import page, result_lines, thumbnails
 from lw2g_page.figures import FIGURES
 from lw2g_page.page_head import (
@@ -158,7 +159,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     }
     assert text.count('class="best"') == 1
     assert '<span class="best">66.67</span>' in text
-    assert "± is one sample standard deviation" in text
+    assert "± is one sample standard deviation" not in text  # of a single run each
 
 
 @pytest.mark.usefixtures("quick")
@@ -498,6 +499,39 @@ def test_an_answer_names_no_best_of_rows_that_end_alike(write_full_run, installe
     (table,) = tables_of(list(find_runs([tmp_path])), installed)
     bound = next(row for row in table.rows if row.control)
     assert answer_of(table, bound).words.endswith(". That is as much as the control no-prompt.")
+
+
+CORRECTED = "not corrected for 2 rows; p is corrected (Holm)."
+CHOSEN = ", not corrected for the choice of the best of 3"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("against", "orders", "in_cell", "below", "in_answer"),
+    [
+        ("lda", 5, ", p=0.120", CORRECTED, "; p=0.120 (Holm): which is better is open)"),
+        ("lda", 5, ", p=0.020", CORRECTED, "; p=0.020 (Holm))"),
+        ("always", 5, ", p=0.020", CORRECTED, f"; p=0.020 (Holm){CHOSEN})"),
+        ("lda", 4, "", "not corrected for 2 rows.", f"{CHOSEN}; 4 class orders tell"),
+    ],
+)
+def test_no_interval_is_a_finding_that_p_does_not_bear_out(
+    write_full_run, tmp_path, monkeypatch, against, orders, in_cell, below, in_answer
+):
+    """The page has p, as the text has, else that nothing corrects intervals; the answer is as cautious."""
+    for order, (name, method) in product(range(orders), METHODS.items()):
+        if name in ("lda", "min", "always"):
+            drawn = {"class_order": np.roll(range(6), order).tolist()}
+            changes = method.get("changes", {}) | drawn
+            write_full_run(f"{name}{order}", **{**method, "changes": changes})
+    raw = float(in_cell.partition("p=")[2] or 1) / 2
+    gap = Difference(mean=1.5, low=0.6, high=2.4, n=orders, p=raw if orders > 4 else None)
+    monkeypatch.setattr(Row, "difference", lambda *_: gap)
+    assert report(tmp_path, "--html", tmp_path / "out.html", "--against", against).exit_code == 0
+    text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert text.count(f"<small>+0.6 to +2.4{in_cell}</small>") == 2
+    assert f"test images, {below}</p>" in text
+    assert f"(95 % interval +0.6 to +2.4{in_answer}" in text
 
 
 def test_an_end_of_an_interval_is_no_zero_that_it_is_not():

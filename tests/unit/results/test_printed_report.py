@@ -19,9 +19,13 @@ from click.testing import CliRunner
 import lw2g
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
+from lw2g.interfaces.metric import Metric
+from lw2g.plugin import hookimpl
 from lw2g.results import cells, found_runs, render
 from lw2g.results.columns import COLUMNS
 from lw2g.results.summaries import Difference
+from lw2g_page import reporting
+from lw2g_testing import tiny_catalogue
 
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
 FAA = COLUMNS["faa"]
@@ -194,9 +198,11 @@ def test_markdown_has_means_differences_and_remarks(folder):
     assert lines[0] == "### CIFAR-100, 2 classes, 10 a task"
     shared = "backbone sup21k vit cccccccc, protocol official, data bbbbbbbb"
     assert lines[2] == f"{shared}; seeds 0 and 1 of one class order"
-    assert "| row | n | FAA | paper FAA | minus paper | PRA | paper PRA | minus paper |" in lines
-    assert "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - |" in lines
-    assert "| dual-prompt x min | 2 | +3.00 | - |" in lines
+    assert "| row | n | FAA | paper FAA | minus paper | PRA | paper PRA | minus paper | CAA |" in lines
+    assert (
+        "| dual-prompt x always | 2 | 80.50 ± 0.71 | 85.94 ± 0.1 | -5.44 | - | 59.44 ± 0.3 | - | - |" in lines
+    )
+    assert "| dual-prompt x min | 2 | +3.00 | - | - |" in lines
     assert any(line.startswith("- FAA: final average accuracy") for line in lines)
     assert any("interrupted after task 2 of 3; lw2g resume " in line for line in lines)
 
@@ -211,7 +217,7 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert len(remarks) == 5
     assert remarks[0].startswith("- constraints differ, not the policy alone: ")
     assert remarks[1].startswith("- rows have different seeds, and ")
-    assert remarks[2].startswith("- differences: mean [95 % interval]; ")
+    assert remarks[2].startswith("- differences: mean [95 % interval, not corrected for 3 rows]; ")
     assert remarks[3].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
     assert "; SSP: number of parameter sets in the pool that hold a task; n: seeds of one" in remarks[3]
     assert "class order, left out where it rounds to 0; control: a bound" in remarks[3]
@@ -428,6 +434,29 @@ def test_a_list_of_runs_shows_the_options_that_tell_most_apart(write_run, tmp_pa
     assert len({re.search(r"max_batches=([\d.]+)", line)[1] for line in lines}) == 4
 
 
+def test_a_named_column_stays_without_a_value(write_run, tmp_path, monkeypatch):
+    """Of a metric it says why there is none; the sign of a deviation is explained where one stands."""
+    own = Metric(name="my-metric", summary="mine: long", needs=(), compute=float)
+    plugin = SimpleNamespace(lw2g_metrics=hookimpl(lambda: [own]))
+    with_own = tiny_catalogue(plugin)
+    monkeypatch.setattr(reporting, "load_catalogue", lambda: with_own)
+    for seed in (0, 1):
+        write_run(80.0 + seed, **{"run.seed": seed})
+    told = "- my-metric: runs begun before it was installed do not have it\n"
+    for more in ((), ("--all",)):
+        both = call("report", str(tmp_path), "--columns", "faa,my-metric,ari", *more)
+        assert "| FAA | paper FAA | minus paper | my-metric | ARI |" in both
+        assert "| - | - |\n" in both
+        alone = call("report", str(tmp_path), "--columns", "my-metric", *more)
+        assert (both.count(told), alone.count(told)) == (1, 1)
+        assert ("one sample standard dev" in both, "one sample standard dev" in alone) == (True, False)
+        for columns in ((), ("--columns", "all")):
+            assert "my-metric" not in call("report", str(tmp_path), *columns, *more)
+    write_run(82.0, **{"record.metrics.my-metric": 7.0}, **LW2G)
+    partly = call("report", str(tmp_path), "--columns", "my-metric")
+    assert (told in partly, "| 1 | 7.00 |" in partly) == (True, True)
+
+
 def test_latex_is_for_booktabs(folder):
     """A captioned table each; numbers in math with a true minus, the best bold."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
@@ -495,6 +524,8 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
         "runs", folder, "--where", "growth.energie=1", code=2
     )
     assert "expected KEY=VALUE" in call("runs", folder, "--where", "seed", code=2)
+    for text in ("policy==min", "policy == min"):
+        assert call("runs", folder, "--where", text, code=2).endswith("; write policy=min\n")
     assert "no state is called 'done'; name finished, " in call(
         "runs", folder, "--where", "state=done", code=2
     )

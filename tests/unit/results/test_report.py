@@ -852,6 +852,7 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
     few = f"; no p below five {'class orders' if orders > 1 else 'seeds'}"
     assert ("p corrected for the number of rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
+    assert "interval]" in remarks, "of a single difference nothing is to correct"
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
