@@ -90,8 +90,8 @@ SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training
 GROUND = """\
 Rests on: packs in `experiments/store`, at 224 px `runs/folder/like-for-like/STREAM.ORDER.224@*/METHOD/`.
 `python scripts/tables.py --packs leaderboard` names those behind each number, in minutes,
-`--print docs/leaderboard.md` prints all, and `lw2g verify PACK` recomputes one from answers ([what badges do not
-say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs`
+`--print docs/leaderboard.md` prints all, and `lw2g verify PACK` recomputes one from answers ([what badges do
+not say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs`
 prints their share of right images beside FAA.
 """
 ROLES = ("report", "development")
