@@ -141,7 +141,8 @@ class Run(Observer):
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from the current position to the goal, report to the listeners, and return the record."""
         trackers = [*self._files.listeners(), *listeners]
-        self.reporter = Reporter(trackers, self._sizes[: self._goal])
+        trained = self._session.parts.baseline.trained_tasks
+        self.reporter = Reporter(trackers, self._sizes[: self._goal], trained)
         self._write_goal()
         workers = self._session.data.workers
         try:
