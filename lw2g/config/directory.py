@@ -41,6 +41,7 @@ __all__ = [
     "new_directory",
     "require_outside",
     "require_run",
+    "runs_of_sweep",
 ]
 
 RUNS = Path("runs")
@@ -225,7 +226,9 @@ def missing_run(directory: Path, *, goes_on: bool = False) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    if runs := _runs_below(directory):
+    # not in all of a home or a disk, which somebody may name by mistake
+    is_of_runs = any((path / name).is_file() for path in entries for name in (CONFIG, CELLS))
+    if is_of_runs and (runs := _runs_below(directory)):
         way = f"give one of them: lw2g runs {as_word(directory)}"
         if len(runs) == 1:
             way = f"give that one: {as_word(runs[0])}"
@@ -243,9 +246,21 @@ def _way_from_sweep(sweep: Path, *, goes_on: bool) -> str:
         rest = f"see all: lw2g report {word}, lw2g runs {word}"
     if not runs:
         return rest
-    named = ", ".join(as_word(run) for run in runs[:_NAMED])
+    return f"give one of them ({_named(runs)}), or {rest}"
+
+
+def runs_of_sweep(directory: Path) -> str:
+    """Return some of the runs of a sweep, by which to ask for one; empty where the folder holds no sweep.
+
+    >>> runs_of_sweep(Path("nowhere"))
+    ''
+    """
+    return _named(_runs_below(directory)) if (directory / CELLS).is_file() else ""
+
+
+def _named(runs: Sequence[Path]) -> str:
     more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return f"give one of them ({named}{more}), or {rest}"
+    return ", ".join(as_word(run) for run in runs[:_NAMED]) + more
 
 
 def _runs_below(directory: Path) -> list[Path]:

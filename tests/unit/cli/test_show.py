@@ -272,7 +272,7 @@ def test_show_json_is_the_record_itself(tmp_path):
         ({}, "no run at"),
         ({"a/config.toml": "", "b/config.toml": ""}, "holds 2 runs; give one of them: lw2g runs "),
         ({"a/config.toml": ""}, "holds 1 run; give that one: "),
-        ({"a/b/config.toml": "", "a/.c/config.toml": ""}, "holds 1 run; give that one: "),
+        ({"a/sweep.json": "", "a/b/config.toml": "", "a/.c/config.toml": ""}, "holds 1 run; give that one: "),
         ({"a/config.toml": "", "b/c/config.toml": "", "b/c/d/config.toml": ""}, "holds 2 runs; give one of "),
         ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
         (

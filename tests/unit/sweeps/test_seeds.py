@@ -89,9 +89,14 @@ def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pyte
     next(Path("many").glob("*/record.json")).unlink()
     assert "or go on with all: lw2g sweep retry many" in lw2g("resume", "many", code=2).stderr
     Path("photo.jpg").touch()
-    for command in (["show", "many"], ["predict", "many", "photo.jpg"], ["export", "many", "model"]):
+    for command in (
+        ["show", "many"],
+        ["predict", "many", "photo.jpg"],
+        ["export", "many", "model"],
+        ["learn", "many", "."],
+    ):
         told = lw2g(*command, code=2).stderr
-        assert f"give one of them ({', '.join(runs)})" in told
+        assert f"one of them ({', '.join(runs)})" in told
         assert "retry" not in told
 
 
