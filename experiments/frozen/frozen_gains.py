@@ -30,7 +30,8 @@ from frozen_results import trained as trained_runs
 from lw2g_photos.training_gains import BANDS, Gain, band_of
 
 SURFACE = tomllib.loads((HERE / "surface.toml").read_text(encoding="utf-8"))
-FACTS = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
+KNOWN = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))
+FACTS = KNOWN["stream"]
 FILE = "plugins/lw2g_photos/training_gains.json"
 NAMES = {5: "five", 10: "ten", 20: "twenty"}
 UNOPPOSED = "holds, on few test images"
@@ -83,7 +84,11 @@ def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]
 
 def _gain(stream: str, images: int, lda: float, own: Difference) -> Gain:
     ends = {"gain": round(own.mean, 1), "low": round(own.low, 1), "high": round(own.high, 1)}
-    return Gain(stream=stream, images=images, lda=round(lda, 1), orders=own.orders, **ends)
+    sets = [KNOWN["set"][name] for name in FACTS[stream]["sets"]]
+    chosen_on = ", ".join(facts["trained_chosen_on"] for facts in sets if "trained_chosen_on" in facts)
+    return Gain(
+        stream=stream, images=images, lda=round(lda, 1), orders=own.orders, chosen_on=chosen_on, **ends
+    )
 
 
 def written(known: Mapping[str, Stream], runs: Trained) -> str:

@@ -124,7 +124,7 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
     recommended = next_method(first)
     if recommended:
         # the tables of docs/use.md have it
-        why = "it trains nothing, and on most of our images no training ended clearly above it"
+        why = "it trains nothing, and on most of our streams no training ended clearly above it"
         click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
     elif len(records) == 1 and done == total and (making := next_start(first)):
         click.echo(f"next, a model of these photos: {making}")

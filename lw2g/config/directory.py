@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "new_directory",
     "require_outside",
     "require_run",
+    "runs_of_sweep",
 ]
 
 RUNS = Path("runs")
@@ -192,8 +194,17 @@ def _is_beginning(path: Path) -> bool:
     return path.name in (LOCK, GOAL, SAMPLES, PLUGINS)
 
 
-def missing_run(directory: Path) -> DataError:
-    """Return the error for a directory without a run, which says what the directory is instead."""
+_NAMED = 3
+"""Runs of a sweep that a message names."""
+
+
+def missing_run(directory: Path, *, goes_on: bool = False) -> DataError:
+    """Return the error for a directory without a run, which says what the directory is instead.
+
+    Args:
+        directory: The directory.
+        goes_on: Whether the run was to go on, as all of a sweep may.
+    """
     remedy = "check the path, or make one: lw2g start (a model of photos), lw2g run (a run)"
     if not directory.is_dir():
         return DataError(no_folder(directory), remedy)
@@ -207,11 +218,7 @@ def missing_run(directory: Path) -> DataError:
             "give the run that it was taken from; a model of lw2g start has none",
         )
     if CELLS in names:
-        sweep = as_word(directory)
-        rest = f"go on with all: lw2g sweep retry {sweep}"
-        if _is_complete(directory):
-            rest = f"see all: lw2g report {sweep}, lw2g runs {sweep}"
-        return DataError(f"{where} holds the runs of a sweep", f"give one of them, or {rest}")
+        return DataError(f"{where} holds the runs of a sweep", _way_from_sweep(directory, goes_on=goes_on))
     if entries and all(map(_is_beginning, entries)):
         return DataError(
             f"the run at {where} ended before anything was learned",
@@ -219,13 +226,52 @@ def missing_run(directory: Path) -> DataError:
         )
     if RECORD in names or CHECKPOINTS in names:
         return DataError(f"the run at {where} has lost its {CONFIG}", "put it back, or remove the directory")
-    runs = [path for path in entries if (path / CONFIG).exists()]
-    if runs:
+    # not in all of a home or a disk, which somebody may name by mistake
+    is_of_runs = any((path / name).is_file() for path in entries for name in (CONFIG, CELLS))
+    if is_of_runs and (runs := _runs_below(directory)):
         way = f"give one of them: lw2g runs {as_word(directory)}"
         if len(runs) == 1:
             way = f"give that one: {as_word(runs[0])}"
         return DataError(f"{where} holds {counted(len(runs), 'run')}", way)
     return DataError(f"no model and no run at {where}", remedy)
+
+
+def _way_from_sweep(sweep: Path, *, goes_on: bool) -> str:
+    """Return what to give in place of a sweep's folder, or to do with it."""
+    word = as_word(sweep)
+    runs = _runs_below(sweep)
+    if not runs or (goes_on and not _is_complete(sweep)):
+        rest = f"go on with all: lw2g sweep retry {word}"
+    else:
+        rest = f"see all: lw2g report {word}, lw2g runs {word}"
+    if not runs:
+        return rest
+    return f"give one of them ({_named(runs)}), or {rest}"
+
+
+def runs_of_sweep(directory: Path) -> str:
+    """Return some of the runs of a sweep, by which to ask for one; empty where the folder holds no sweep.
+
+    >>> runs_of_sweep(Path("nowhere"))
+    ''
+    """
+    return _named(_runs_below(directory)) if (directory / CELLS).is_file() else ""
+
+
+def _named(runs: Sequence[Path]) -> str:
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return ", ".join(as_word(run) for run in runs[:_NAMED]) + more
+
+
+def _runs_below(directory: Path) -> list[Path]:
+    """Return the runs that `lw2g runs` lists of a directory, whole or damaged, by name."""
+    runs = []
+    for folder, below, files in os.walk(directory):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        if CONFIG in files or RECORD in files:
+            below.clear()  # everything in a run's directory belongs to it
+            runs.append(Path(folder))
+    return runs
 
 
 def _is_complete(sweep: Path) -> bool:
@@ -240,14 +286,18 @@ def _is_complete(sweep: Path) -> bool:
     return True
 
 
-def require_run(directory: Path) -> None:
+def require_run(directory: Path, *, goes_on: bool = False) -> None:
     """Refuse a directory in which no run was begun.
+
+    Args:
+        directory: The directory.
+        goes_on: As for :func:`missing_run`.
 
     Raises:
         DataError: It has no configuration.
     """
     if not (directory / CONFIG).exists():
-        raise missing_run(directory)
+        raise missing_run(directory, goes_on=goes_on)
 
 
 def holds_model(directory: Path) -> bool:

@@ -140,8 +140,9 @@ class Run(Observer):
 
     def go_on(self, listeners: Sequence[Tracker]) -> dict[str, Any]:
         """Run from the current position to the goal, report to the listeners, and return the record."""
+        parts = self._session.parts
         trackers = [*self._files.listeners(), *listeners]
-        self.reporter = Reporter(trackers, self._sizes[: self._goal])
+        self.reporter = Reporter(trackers, self._sizes[: self._goal], parts.baseline.trained_tasks)
         self._write_goal()
         workers = self._session.data.workers
         try:
@@ -152,21 +153,20 @@ class Run(Observer):
                 self._complaints += self._files.note_code(self._session.components.origins)
             for line in (*self._complaints, *self._session.data.notes):
                 self.reporter.warn(line)
-            device = self._session.parts.engine.device
-            with suited_threads(self._session.parts.backbone, device):
+            with suited_threads(parts.backbone, parts.engine.device):
                 checkpoint = self._checkpoint
                 if checkpoint is None:  # none of the run is whole
                     checkpoint = self._begin()
                 # other processes begin from a checkpoint, and open their sessions while this one is restored
                 self._others.start(self._files.path)
                 position = self._restore(checkpoint)
-                self._others.meet(device)
+                self._others.meet(parts.engine.device)
                 self._learn_from(position)
                 self._store.wait()
                 record = self._record()
             self.reporter.send(RunEnded(metrics=record["metrics"], seconds=record["seconds"]["total"]))
         except Diverged as error:
-            options = self._session.parts.config.baseline.config
+            options = parts.config.baseline.config
             raise error.of_run(options, self._files.path / CONFIG) from error
         finally:
             self.reporter.close()

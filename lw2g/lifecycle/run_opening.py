@@ -63,7 +63,7 @@ def continued_run(directory: Path, *, extending: bool = False) -> Iterator[tuple
     Raises:
         DataError: The run cannot go on, or another process writes it.
     """
-    require_run(directory)  # where there is none, no lock is left behind
+    require_run(directory, goes_on=True)  # where there is none, no lock is left behind
     with _writing(RunDirectory(directory)) as (stop, gone):
         run = open_newest(directory, extending=extending)
         if gone is not None:

@@ -20,7 +20,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g import __version__
-from lw2g.config.directory import CONFIG, LEARNED, MANIFEST, WEIGHTS
+from lw2g.config.directory import CONFIG, LEARNED, MANIFEST, WEIGHTS, runs_of_sweep
 from lw2g.disk.contents import read_sealed, require_fit
 from lw2g.disk.sealed import read_header, seal_json
 from lw2g.errors import DataError, as_word, no_folder
@@ -128,6 +128,11 @@ def read_manifest(directory: Path) -> Manifest:
         raise DataError(
             f"{str(directory)!r} holds a run and no exported model",
             f"make one: lw2g export {as_word(directory)} MODEL --learnable",
+        )
+    if runs := runs_of_sweep(directory):
+        raise DataError(
+            f"{str(directory)!r} holds the runs of a sweep and no exported model",
+            f"export one of them ({runs}): lw2g export RUN MODEL --learnable",
         )
     if not is_export(directory):
         raise DataError(

@@ -16,10 +16,12 @@ class Pace:
 
     Args:
         sizes: Training images of each task.
+        trained: How many tasks, from the first on, train; None: all.
     """
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], trained: int | None = None) -> None:
         self._sizes = list(sizes)
+        self._trained = len(self._sizes) if trained is None else trained
         self._finished: dict[str, float] = {}
         self._pace: dict[str, float] = {}
         self._epochs: dict[str, int] = {}
@@ -57,10 +59,14 @@ class Pace:
         self._pace[phase] = share * now + (1 - share) * self._finished.get(phase, now)
         phases = {*self._epochs, *self._around}
         # a pace is in seconds for each unit of a task's size
-        all_phases = sum(self._pace_of(name) for name in phases)
+        training = {name for name, epochs in self._epochs.items() if epochs > 0}
+        of_training = sum(self._pace_of(name) for name in training)
+        of_others = sum(self._pace_of(name) for name in phases - training)
         later_phases = sum(self._pace_of(name) for name in phases - self._begun)
         this_phase = self._pace[phase] * (1 - share)
-        return (this_phase + later_phases) * size + all_phases * sum(self._sizes[task + 1 :])
+        seconds = (this_phase + later_phases) * size
+        seconds += of_training * sum(self._sizes[task + 1 : self._trained])
+        return seconds + of_others * sum(self._sizes[task + 1 :])
 
     def _pace_of(self, phase: str) -> float:
         """Return the pace of a phase, guessed from others where it has not run yet."""

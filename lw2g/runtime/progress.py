@@ -122,13 +122,16 @@ class Reporter:
     Args:
         listeners: Receive every event, in order.
         sizes: Training images of each task of the stream.
+        trained: How many tasks, from the first on, train; None: all.
     """
 
-    def __init__(self, listeners: Sequence[Tracker], sizes: Sequence[int]) -> None:
+    def __init__(
+        self, listeners: Sequence[Tracker], sizes: Sequence[int], trained: int | None = None
+    ) -> None:
         self._listeners = list(listeners)
         self._shields = [listener for listener in self._listeners if isinstance(listener, Shield)]
         self._tasks = len(sizes)
-        self._pace = Pace(sizes)
+        self._pace = Pace(sizes, trained)
         self.seconds: dict[str, float] = defaultdict(float)
         # the run: when this process began it, and its seconds before a resume
         self._began = time.perf_counter()

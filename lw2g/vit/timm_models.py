@@ -85,8 +85,9 @@ def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed
         remedy = f"download {_address(timm_name)} elsewhere and pass it with --weights FILE"
         variable = offline_by()
         if variable is not None:
-            raise DataError(f"{what}: {variable} keeps lw2g offline", f"unset it, or {remedy}") from error
-        raise DataError(f"{what} ({failure or first_line(error)})", remedy) from error
+            raise DataError(f"{what}: {variable} keeps lw2g offline", f"unset it, or {remedy}") from None
+        # the message has the cause; the client's own errors are many, and say no more
+        raise DataError(f"{what} ({failure or first_line(error)})", remedy) from None
 
 
 def _size_argument(timm_name: str, image_size: int | None) -> dict[str, int]:

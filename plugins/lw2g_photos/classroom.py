@@ -27,6 +27,7 @@ from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import TEACH_ANOTHER
+from lw2g_photos.step_words import doubt_words
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -55,6 +56,7 @@ _NOTHING: dict[str, Any] = {
     "undo": False,
     "forgot": False,
     "check": None,
+    "doubt": "",
     "confusion": None,
 }
 """What the page shows before there is a model."""
@@ -374,11 +376,17 @@ class Classroom:
         images = [0] * len(names)
         for entry in manifest.class_map:
             images[entry.target] += int(solved.head.count[entry.position])
-        wrong = calibration_of(solved, saved)[1]["wrong"]
+        measures = calibration_of(solved, saved)[1]
+        wrong = measures["wrong"]
         steps = manifest.history.steps
         check = report
         if not report and steps:  # none was made just now
             check = {"classes": []} | steps[-1].checks
+        doubt = ""
+        if check and check.get("checked") and check.get("interval"):
+            # of what is known now: a class may have been forgotten since
+            left_out = {key: measures[key] for key in ("left_out", "left_out_accuracy")}
+            doubt = doubt_words({**check, **left_out})
         self._directory = directory
         self._model = model
         self._shown = {
@@ -388,6 +396,7 @@ class Classroom:
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,
             "forgot": False,
             "check": check,
+            "doubt": doubt,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
 

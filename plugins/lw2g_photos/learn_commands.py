@@ -176,7 +176,8 @@ def _more_accuracy(report: Mapping[str, Any], training: str) -> str:
     known = report["training"]
     if known is None:
         return f"{more}, or training: {training}"
-    gained = f"ended {known['words']} (ViT-Tiny)"
+    told = "; ".join(filter(None, ("ViT-Tiny", known["reserve"])))
+    gained = f"ended {known['words']} ({told})"
     if known["most"] <= 0:  # what lost on every stream is no advice
         return f"{more}, not training, which {gained}"
     return f"{more}; training {gained}: {training}"

@@ -12,7 +12,15 @@ from lw2g.errors import counted
 from lw2g.model.places import free_folder
 from lw2g.results.summaries import FEW_IMAGES, doubt_of_few
 
-__all__ = ["accuracy_words", "as_typed", "loss_words", "lowest_classes", "new_folder", "step_lines"]
+__all__ = [
+    "accuracy_words",
+    "as_typed",
+    "doubt_words",
+    "loss_words",
+    "lowest_classes",
+    "new_folder",
+    "step_lines",
+]
 
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
@@ -38,7 +46,7 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     if report["accuracy"] is not None:
         where = f"{counted(report['checked'], 'image')} not yet learned from"
         said = accuracy_words(report["accuracy"], report["interval"], where)
-        yield f"accuracy: {said}{_of_few(report, images)}"
+        yield f"accuracy: {said}{doubt_words(report)}"
     lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
     if lowest:
         yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
@@ -51,12 +59,11 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
 
 
-def _of_few(report: Mapping[str, Any], images: int) -> str:
+def doubt_words(report: Mapping[str, Any]) -> str:
     """Return of few checked images whether they are too few to tell much, and what more say; else nothing.
 
     Args:
-        report: Of the step.
-        images: How many it has learned.
+        report: Of a step.
     """
     if report["checked"] >= FEW_IMAGES:
         return ""
@@ -64,6 +71,7 @@ def _of_few(report: Mapping[str, Any], images: int) -> str:
     more, accuracy = report["left_out"], report["left_out_accuracy"]
     if more > report["checked"] and accuracy is not None:
         # a model may keep fewer images than it has learned
+        images = sum(entry["images"] for entry in report["classes"])
         which = "learned" if more == images else "kept"
         words += f"; of {more} that are {which}, each left out in turn, {accuracy:.1f} %"
     return words

@@ -34,6 +34,8 @@ class Gain:
         low: Lower end of its 95 % interval.
         high: Upper end.
         orders: Orders of tasks, or draws, that it rests on.
+        chosen_on: The data set, if any, that has images of the stream and on which the trained method was
+            chosen.
     """
 
     stream: str
@@ -43,6 +45,7 @@ class Gain:
     low: float
     high: float
     orders: int
+    chosen_on: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,12 +57,16 @@ class TrainingGain:
         most: The largest.
         streams: The number of streams.
         sure: On how many of them the 95 % interval leaves zero out.
+        chosen: How many of them have images of the data set on which the trained method was chosen.
+        chosen_on: That data set; empty where none has.
     """
 
     least: float
     most: float
     streams: int
     sure: int
+    chosen: int = 0
+    chosen_on: str = ""
 
     def __str__(self) -> str:
         """Return where the trained method ended, in words.
@@ -69,9 +76,22 @@ class TrainingGain:
         """
         where = f"{_span(round(self.least, 1), round(self.most, 1))} such a model"
         if self.streams == 1:
-            sure = "beyond" if self.sure else "within"
-            return f"{where} in the one experiment with {_ALIKE}, {sure} chance"
-        return f"{where} in {self.streams} experiments with {_ALIKE}, {self.sure or 'none'} beyond chance"
+            sure = "excludes" if self.sure else "includes"
+            return f"{where} in the one experiment with {_ALIKE}; its interval {sure} 0"
+        sure = f"in {self.sure or 'none'} the interval excludes 0"
+        return f"{where} in {self.streams} experiments with {_ALIKE}; {sure}"
+
+    @property
+    def reserve(self) -> str:
+        """Where the method was chosen, in words; empty where none of the streams has images of it.
+
+        >>> TrainingGain(least=1.3, most=2.1, streams=2, sure=1, chosen=2, chosen_on="CIFAR-100").reserve
+        '2 of them with images of CIFAR-100, on which its method was chosen'
+        """
+        if not self.chosen:
+            return ""
+        of_them = f"{self.chosen} of them " if self.streams > 1 else ""
+        return f"{of_them}with images of {self.chosen_on}, on which its method was chosen"
 
 
 def _span(least: float, most: float) -> str:
@@ -120,4 +140,12 @@ def training_gain(images: float, accuracy: float, known: Sequence[Gain] | None =
         return None
     gains = [one.gain for one in alike]
     sure = sum(one.low > 0 or one.high < 0 for one in alike)
-    return TrainingGain(least=min(gains), most=max(gains), streams=len(alike), sure=sure)
+    chosen_on = [one.chosen_on for one in alike if one.chosen_on]
+    return TrainingGain(
+        least=min(gains),
+        most=max(gains),
+        streams=len(alike),
+        sure=sure,
+        chosen=len(chosen_on),
+        chosen_on=", ".join(dict.fromkeys(chosen_on)),
+    )

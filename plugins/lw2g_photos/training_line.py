@@ -15,6 +15,8 @@ __all__ = ["training_command"]
 
 _OF_BOXES = {"boxes": None, "margin": 0, "min_side": 0, "square": True}
 """Options that say how boxes become images, and what they are where nobody gave them."""
+_AS_MEASURED = {"benchmark.test_resize": "squash", "benchmark.train_transform": "none"}
+"""Options under which the gains of :mod:`lw2g_photos.training_gains` were measured."""
 
 
 def training_command(folder: Path, report: Mapping[str, Any], options: Mapping[str, Any]) -> str:
@@ -32,7 +34,7 @@ def training_command(folder: Path, report: Mapping[str, Any], options: Mapping[s
         return ""
     given = {name: options[name] for name in ("backbone", "weights") if options[name] is not None}
     root = _root_of(folder)
-    typed = given | for_folder(root, ("backbone.name",), len(classes))
+    typed = given | for_folder(root, ("backbone.name",), len(classes)) | _AS_MEASURED
     # a run refuses what a model leaves out
     if excluded := _ids_below(root, report["unusable"]):
         typed["benchmark.exclude"] = json.dumps(excluded, ensure_ascii=False)

@@ -64,6 +64,8 @@ def init(directory: Path) -> None:
     in_repository = any((folder / ".git").exists() for folder in (whole, *whole.parents))
     begin = "" if in_repository else f"`git init {place}` and "
     click.echo(f"then {begin}commit all of it, and: lw2g submit RUN --out {place} --new-protocol")
+    named = f"first lw2g store protocol {place} RUN --data NAME"
+    click.echo(f"a run on your own images: {named}, then submit it without --new-protocol")
 
 
 @store.command(short_help="Add the protocol of a run to a store.", help=help_of(stores.add_protocol))

@@ -405,6 +405,22 @@ def test_the_grid_has_the_standard_rows(packages, fresh, kind):
 
 
 @pytest.mark.parametrize("kind", WITH_GRID)
+def test_the_grid_s_lines_of_photographs_can_be_uncommented(packages, fresh, kind, tmp_path):
+    """As its comments say: each stands for the line above them."""
+    text = (packages[kind] / GRID).read_text(encoding="utf-8")
+    for line in ('backbone = "micro"\n', 'name = "glyphs"\n'):
+        assert line in text
+        text = text.replace(line, "")
+    base, axes, rest = text.partition("[axes]")
+    base = re.sub(r"^# (?=[a-z_]+ = )", "", base, flags=re.MULTILINE)
+    (tmp_path / GRID).write_text(base + axes + rest, encoding="utf-8")
+    cell = read_grid(tmp_path / GRID)[0]
+    config = resolve(fresh, file=cell.tables()).config
+    assert (config.benchmark.name, config.backbone.name) == ("folder", "vit-tiny")
+    assert (config.benchmark.config.root.name, config.benchmark.config.increment) == ("photos", 10)
+
+
+@pytest.mark.parametrize("kind", WITH_GRID)
 def test_the_grid_s_trained_row_is_what_the_option_stands_for(packages, kind):
     """The row sets what --trained sets; a carry, which that lacks, differs from its own in the carry."""
     rows = {cell.row: dict(cell.settings) for cell in read_grid(packages[kind] / GRID)}

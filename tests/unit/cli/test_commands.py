@@ -335,7 +335,7 @@ def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_pa
 
 FOUND = {"ssp": 3, "pra": 85.66, "chance_pra": 38.0}
 RECOMMENDED = (
-    "next, the recommended method: it trains nothing, and on most of our images no training ended clearly "
+    "next, the recommended method: it trains nothing, and on most of our streams no training ended clearly "
     "above it: lw2g run --recommended"
 )
 

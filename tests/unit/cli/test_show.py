@@ -272,6 +272,8 @@ def test_show_json_is_the_record_itself(tmp_path):
         ({}, "no run at"),
         ({"a/config.toml": "", "b/config.toml": ""}, "holds 2 runs; give one of them: lw2g runs "),
         ({"a/config.toml": ""}, "holds 1 run; give that one: "),
+        ({"a/sweep.json": "", "a/b/config.toml": "", "a/.c/config.toml": ""}, "holds 1 run; give that one: "),
+        ({"a/config.toml": "", "b/c/config.toml": "", "b/c/d/config.toml": ""}, "holds 2 runs; give one of "),
         ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
         (
             {"config.toml": "", "checkpoints/task-000.safetensors": ""},
@@ -288,7 +290,7 @@ def test_show_json_is_the_record_itself(tmp_path):
 def test_show_without_a_record_says_why(tmp_path, files, message):
     """A directory without a readable record is explained."""
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = invoke("show", tmp_path)
     assert result.exit_code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -57,6 +58,9 @@ def test_the_file_is_named(silent: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
         create_model(NAME, from_hub=True, image_size=None, seed=0)
     assert f"/timm/{NAME}/resolve/main/model.safetensors" in str(caught.value)
     assert "weights=FILE" in str(caught.value)
+    assert "no answer" in str(caught.value)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback") == 1, "the errors of the hub's client bury what is told"
 
 
 def test_the_variable_that_keeps_lw2g_offline_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

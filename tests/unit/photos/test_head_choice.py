@@ -217,7 +217,7 @@ def test_start_says_what_training_added_on_streams_like_the_images(
 
     def known(images: float, accuracy: float) -> TrainingGain:
         asked.append((images, accuracy))
-        return TrainingGain(least=-1.0, most=0.5, streams=2, sure=1)
+        return TrainingGain(least=-1.0, most=0.5, streams=2, sure=1, chosen=1, chosen_on="CIFAR-100")
 
     monkeypatch.setattr(head_choice, "training_gain", known)
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "model"), "--json"])
@@ -227,7 +227,8 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = (
         "ended 1.0 points below to 0.5 above such a model in 2 experiments with as many images a class and "
-        "as hard, 1 beyond chance (ViT-Tiny): lw2g run --trained --benchmark folder"
+        "as hard; in 1 the interval excludes 0 (ViT-Tiny; 1 of them with images of CIFAR-100, on which its "
+        "method was chosen): lw2g run --trained --benchmark folder"
     )
     assert f"more images of each class; training {words}" in done.stdout
     loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)

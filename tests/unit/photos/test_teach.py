@@ -481,6 +481,20 @@ def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
         assert expected in line
 
 
+def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> None:
+    """In the words of `lw2g learn`, of the model as it is: after a step, and after a class is forgotten."""
+    for images, change in (
+        (12, lambda: ask(server, "/state")),
+        (18, lambda: ask(server, "/learn", pictures("light", 2))),
+        (24, lambda: ask(server, "/learn", pictures("white", 3))),
+        (18, lambda: ask(server, "/forget", b"", query={"name": "light"})),
+    ):
+        which = "learned" if images == 12 else "kept"
+        said = f"of {images} that are {which}, each left out in turn, 100.0 %"
+        status, state = change()
+        assert (status, state["doubt"]) == (200, f": too few to tell much; {said}")
+
+
 def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     """Any class may go, not only that of the last step; what cannot go is said, undo is off, the check stays.
 
@@ -616,6 +630,7 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         assert page.locator("#confusion > tr").count() == 4
         total = page.inner_text("#total")
         assert total.startswith("100.0 % of 1 image not yet learned from (95 % interval ")
+        assert re.search(r"\): too few to tell much; of \d+ that are kept, each left out in turn, \d", total)
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from lw2g_photos.training_gains import Gain, TrainingGain, known_gains, training_gain
@@ -22,13 +23,29 @@ def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     assert training_gain(9, 90, known) is None
     alike = "with as many images a class and as hard"
     assert (
-        str(training_gain(20, 95, known))
-        == f"1.0 points below to 0.5 above such a model in 2 experiments {alike}, none beyond chance"
+        str(training_gain(20, 95, known)) == "1.0 points below to 0.5 above such a model in 2 experiments "
+        f"{alike}; in none the interval excludes 0"
     )
     assert (
         str(training_gain(20, 84, known))
-        == f"7.0 points above such a model in the one experiment {alike}, beyond chance"
+        == f"7.0 points above such a model in the one experiment {alike}; its interval excludes 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("chosen_on", "words"),
+    [
+        (["", ""], ""),
+        (["CIFAR-100"], "with images of CIFAR-100"),
+        (["", "CIFAR-100", "CIFAR-100"], "2 of them with images of CIFAR-100"),
+    ],
+)
+def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], words: str) -> None:
+    """What is reported of images of a choice is no finding of its own."""
+    known = [attrs.evolve(stream(20, 90, 1.0), chosen_on=one) for one in chosen_on]
+    found = training_gain(20, 90, known)
+    assert found is not None
+    assert found.reserve == (words and f"{words}, on which its method was chosen")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +68,9 @@ def test_the_file_holds_streams_near_and_far() -> None:
     """Every row has its mean within its interval, and far streams of many images are known."""
     rows = known_gains()
     assert all(row.low <= row.gain <= row.high for row in rows)
+    on_cifar = {"cifar-first", "cifar-second", "cifar-whole", "turns", "turns-small"}
+    on_cifar |= {f"few-cifar-{count}" for count in ("five", "ten", "twenty")}
+    assert {row.stream for row in rows if row.chosen_on == "CIFAR-100"} == on_cifar
     far = training_gain(60, 50)
     assert far is not None
     assert far.least < 0 < far.most, "training on the first task gains on some of them and loses on others"

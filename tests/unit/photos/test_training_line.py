@@ -16,6 +16,7 @@ NOT_GIVEN: dict[str, Any] = {
     **{"backbone": None, "weights": None, "image_size": None},
     **{"boxes": None, "margin": 0.0, "min_side": 0, "square": True},
 }
+AS_MEASURED = "--set benchmark.test_resize=squash --set benchmark.train_transform=none"
 OF_FOLDER = "--benchmark folder --set benchmark.root=photos --set benchmark.test_share=0.2"
 
 
@@ -27,21 +28,21 @@ def made_of(images: Sequence[int], unusable: Sequence[str] = ()) -> dict[str, An
 @pytest.mark.parametrize(
     ("images", "options", "expected"),
     [
-        ([8, 8], {}, f"{OF_FOLDER} --set benchmark.increment=2"),
-        ([8] * 3, {}, f"{OF_FOLDER} --set benchmark.increment=3"),
-        ([8] * 4, {}, f"{OF_FOLDER} --set benchmark.increment=2"),
-        ([8] * 5, {}, f"{OF_FOLDER} --set benchmark.increment=3 --set benchmark.uneven=true"),
-        ([8] * 6, {}, f"{OF_FOLDER} --set benchmark.increment=3"),
+        ([8, 8], {}, f"{OF_FOLDER} --set benchmark.increment=2 {AS_MEASURED}"),
+        ([8] * 3, {}, f"{OF_FOLDER} --set benchmark.increment=3 {AS_MEASURED}"),
+        ([8] * 4, {}, f"{OF_FOLDER} --set benchmark.increment=2 {AS_MEASURED}"),
+        ([8] * 5, {}, f"{OF_FOLDER} --set benchmark.increment=3 --set benchmark.uneven=true {AS_MEASURED}"),
+        ([8] * 6, {}, f"{OF_FOLDER} --set benchmark.increment=3 {AS_MEASURED}"),
         (
             [8] * 4,
             {"backbone": "vit-tiny", "weights": Path("my file.pth"), "image_size": 96},
             f"--backbone vit-tiny --weights 'my file.pth' {OF_FOLDER} --set benchmark.increment=2 "
-            "--set backbone.image_size=96",
+            f"{AS_MEASURED} --set backbone.image_size=96",
         ),
         (
             [8] * 4,
             {"boxes": Path("boxes.csv"), "margin": 0.1, "square": False},
-            f"{OF_FOLDER} --set benchmark.increment=2 --set benchmark.boxes=boxes.csv --set "
+            f"{OF_FOLDER} --set benchmark.increment=2 {AS_MEASURED} --set benchmark.boxes=boxes.csv --set "
             "benchmark.margin=0.1 --set benchmark.square=false",
         ),
         ([8], {}, None),

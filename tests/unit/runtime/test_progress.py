@@ -36,6 +36,17 @@ def test_the_first_phase_foretells_those_that_are_planned() -> None:
     assert estimate.remaining(0, "adapt", seconds=5.0, share=0.5) == pytest.approx(2.5 + 10 + 30 + 15)
 
 
+@pytest.mark.parametrize(("trained", "seconds"), [(None, 2.5 + 15 + 3), (2, 2.5 + 10 + 3), (1, 2.5 + 3)])
+def test_tasks_that_do_not_train_cost_no_training(trained: int | None, seconds: float) -> None:
+    """Where the first tasks alone train, later ones take what is around the training."""
+    estimate = Pace([10, 20, 10], trained)
+    estimate.plan({"adapt": 1, "features": 0})
+    estimate.begin("features", first=True)
+    estimate.finish(0, "features", 1.0)
+    estimate.begin("adapt", first=False)
+    assert estimate.remaining(0, "adapt", seconds=5.0, share=0.5) == pytest.approx(seconds)
+
+
 def test_evaluation_counts_once_it_was_seen() -> None:
     """Work that is not training is known from the first task on, and the last task ends at zero."""
     estimate = Pace([10, 10])

@@ -104,6 +104,8 @@ def test_a_first_submission_passes_the_check_of_its_change(
 
     printed = invoke("store", "init", store)
     assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
+    naming = f"first lw2g store protocol {store} RUN --data NAME, then submit it without --new-protocol"
+    assert naming in printed.output
     assert f"then `git init {store}` and commit all of it, and: lw2g submit" in printed.output
     git("init", "--quiet")
     again = invoke("store", "init", store / "inner")

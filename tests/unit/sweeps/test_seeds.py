@@ -81,12 +81,23 @@ def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pyte
     ]
     assert settings == [3, 5]
     assert "holds the runs of a sweep already" in lw2g(*TOLD, code=2).stderr
+    runs = sorted(str(file.parent) for file in Path("many").glob("*/record.json"))
     for command in ("resume", "show"):  # of runs that have all finished, nothing is left to retry
-        assert "give one of them, or see all: lw2g report many, lw2g runs many" in (
+        assert f"give one of them ({', '.join(runs)}), or see all: lw2g report many, lw2g runs many" in (
             lw2g(command, "many", code=2).stderr
         )
     next(Path("many").glob("*/record.json")).unlink()
-    assert "lw2g sweep retry many" in lw2g("show", "many", code=2).stderr
+    assert "or go on with all: lw2g sweep retry many" in lw2g("resume", "many", code=2).stderr
+    Path("photo.jpg").touch()
+    for command in (
+        ["show", "many"],
+        ["predict", "many", "photo.jpg"],
+        ["export", "many", "model"],
+        ["learn", "many", "."],
+    ):
+        told = lw2g(*command, code=2).stderr
+        assert f"one of them ({', '.join(runs)})" in told
+        assert "retry" not in told
 
 
 @pytest.mark.parametrize(("ending", "code"), [(2, 1), (INTERRUPTED, 130)])
