@@ -44,7 +44,7 @@ lw2g were not measured here.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*Means of one to six orders, without intervals; at the right, forwards for each training image.*
+*Means without intervals, over `lda`, weak on five streams (legend); right: forwards a training image.*
 """
 OF_STREAMS = """\
 ## {size} px: report streams
@@ -72,7 +72,7 @@ LEGEND = """
   {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
-- Forwards: operations on training images, in forwards of the bare backbone for each.
+- Forwards: operations on a training image, in bare forwards; an answer of *training on every task* takes two.
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
   `head=auto` the features of up to 4,096 training images.
 - (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));

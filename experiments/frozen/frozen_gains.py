@@ -173,7 +173,7 @@ def _less_the_head_of_start(runs: Trained) -> Iterator[str]:
             less_start = [100 * float((run.true == run.predicted).mean()) - at_once for run in ended]
             apart.append(f"{stream} {' and '.join(f'{round(each, 1) + 0.0:+.1f}' for each in less_start)}")
     if apart:
-        yield f"Less the head of `start` the two trainings have with five images: {'; '.join(apart)}."
+        yield f"Less the head of `start` (no intervals) both have with five images: {'; '.join(apart)}."
 
 
 def _sides(rows: Iterable[Gain]) -> dict[str, int]:
