@@ -84,6 +84,16 @@ def test_orders_that_differ_widen_the_interval():
     assert found.p > 0.5
 
 
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=2, max_size=6))
+def test_a_difference_named_the_other_way_round_is_its_mirror(columns):
+    """Else the verdict of a pair may depend on which of the two rows a reader names first."""
+    right = np.array(columns)
+    ours = {order: answers(right[:, order]) for order in (0, 1)}
+    theirs = {order: answers(right[:, 2 + order]) for order in (1, 0)}
+    one, other = over_orders_and_images(ours, theirs), over_orders_and_images(theirs, ours)
+    assert (one.mean, one.low, one.high, one.p) == (-other.mean, -other.high, -other.low, other.p)
+
+
 def test_an_interval_covers_as_often_as_it_says():
     """Of 200 drawn comparisons about one in twenty misses the true difference, 10 points."""
     missed = 0
