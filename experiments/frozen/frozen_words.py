@@ -228,6 +228,8 @@ def told(stored: Any) -> dict[str, str]:
         len([n for n in names_of("report") if n in above_runs])
     )
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
+    right = [round(known[name].accuracy("auto")) for name in names_of("report")]
+    fields["{frozen/report/right}"] = f"{min(right)} to {max(right)}"
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
     floors = {name: less_the_better(known, runs, name) for name in names_of("report")}
