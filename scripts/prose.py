@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 LISTED = Path(__file__).with_name("prose.toml")
@@ -35,6 +35,8 @@ VERDICT_WORDS = re.compile(
 """Words by which a sentence says who wins. A denial stands beside such a word, and so on the list with it."""
 TOLD = re.compile(rf"\d[\d,.]*\d|\d|{NUMBER_WORDS.pattern}|{VERDICT_WORDS.pattern}", re.IGNORECASE)
 """What a pack, or the list, has to bear."""
+WHILE = re.compile(r"while (?P<study>\w+) (?P<field>\{[^}]+\}) is (?P<value>.+)")
+"""A reason that the packs have to bear: what a field of a study's sentences (sentences.py) must say."""
 _METHODS = re.compile(r"<summary>The methods</summary>.*?</details>", re.DOTALL)
 """Names and years, which test_readme.py compares."""
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
@@ -58,6 +60,19 @@ def listed() -> dict[str, dict[str, str]]:
 def pages() -> tuple[str, ...]:
     """Return the pages whose sentences are looked at."""
     return tuple(page for page in listed() if page != EVERYWHERE)
+
+
+def no_longer_so(fields: Callable[[str], Mapping[str, str]]) -> Iterator[str]:
+    """Yield what stands on a page by hand while a field says a certain thing, and the field says another.
+
+    Args:
+        fields: The fields of a study by its name.
+    """
+    for page, entries in listed().items():
+        for words, reason in entries.items():
+            held = WHILE.fullmatch(reason)
+            if held and (now := fields(held["study"])[held["field"]]) != held["value"]:
+                yield f"{page}: {words!r} stands {reason}, which is {now}; write what the packs say now"
 
 
 def _with_code(text: str, marked: re.Pattern[str]) -> str:

@@ -72,6 +72,8 @@ MARKED = re.compile(
     re.DOTALL,
 )
 """A block that a script fills."""
+Fields = Callable[[str], tuple[Mapping[str, str], Mapping[str, str]]]
+"""Methods by short names, and what stands for further fields, of the sentences of a study."""
 FRACTION = re.compile(r"\d\.\d")
 CODE = re.compile(r"`[^`]*`")
 
@@ -137,7 +139,7 @@ def table_text(
     table: Mapping[str, Any],
     runs: Sequence[StreamRun],
     stored: Stored,
-    fields: Callable[[str], tuple[Mapping[str, str], Mapping[str, str]]],
+    fields: Fields,
 ) -> Iterator[str]:
     """Return the lines of a table in Markdown, in the form that its facts name.
 
@@ -155,8 +157,15 @@ def table_text(
     return matrix(table_lines(table, runs), table["methods"])
 
 
-def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
+def fields_of(stored: Stored) -> Fields:
+    """Return :func:`sentence_fields` of each study, looked up once."""
+    return functools.cache(functools.partial(sentence_fields, stored=stored))
+
+
+def pages(stored: Stored, root: Path = ROOT, fields: Fields | None = None) -> dict[str, str]:
     """Return all pages that have numbers of packs, as the packs would have them.
+
+    ``fields`` is what :func:`fields_of` returns, where it was looked up before.
 
     Raises:
         SystemExit: A page lacks the marks of a block, has them twice, or has marks that no script fills.
@@ -166,7 +175,7 @@ def pages(stored: Stored, root: Path = ROOT) -> dict[str, str]:
     written = {
         page: confirmed.emptied((root / page).read_text(encoding="utf-8"), MARKED) for page in read_pages()
     }
-    fields = functools.cache(functools.partial(sentence_fields, stored=stored))
+    fields = fields or fields_of(stored)
     for name, table in facts().items():
         page = table["page"]
         written[page] = with_table(written[page], name, table_text(table, runs, stored, fields))
@@ -248,7 +257,9 @@ def differing(stored: Stored, root: Path = ROOT) -> Iterator[str]:
     yield from stored.left_out
     yield from without_packs(root)
     yield from confirmed.faults(root, confirmed_files(), MARKED)
-    for page, text in pages(stored, root).items():
+    fields = fields_of(stored)
+    yield from prose.no_longer_so(lambda study: fields(study)[1])
+    for page, text in pages(stored, root, fields).items():
         before = (root / page).read_text(encoding="utf-8")
         for at, (old, new) in enumerate(zip(before.splitlines(), text.splitlines(), strict=False), start=1):
             if old != new:

@@ -44,7 +44,8 @@ lw2g were not measured here.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*Means without intervals, over `lda`, weak on five streams (legend); right: forwards a training image.*
+*Means without intervals, over `lda`, weak on {weak} of {streams} streams (legend); right: forwards a
+training image.*
 """
 OF_STREAMS = """\
 ## {size} px: report streams
@@ -65,9 +66,8 @@ LEGEND = """
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
-  all. `lda` is weak on `pacs-art-sketch`, `cifar-second` and `waste-second`, where `ranpac adapt=none` has
-  more, and on `signs-second`, where the frozen answer has; on `cifar-whole` [other random
-  units](frozen.md#how-good-it-is) have. This column orders the rows; with fewer orders neither column
+  all. `lda` is weak on {legend/rows/weak}: the frozen answer, which trains nothing either, is above it
+  there, with its interval. This column orders the rows; with fewer orders neither column
   compares them with the others. Two or three orders say little of further ones: of
   {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
@@ -108,7 +108,9 @@ def page(store: Path, stored: Stored) -> str:
     """
     for line in stored.left_out:
         print(line, file=sys.stderr)
-    return "\n".join([HEAD, *of_streams(store, stored), GROUND])
+    lines = lines_of(runs_of(store, stored), IN_FULL[1], IN_FULL[0])
+    head = HEAD.format(weak=len(weak_of(lines)), streams=len({line.stream for line in lines}))
+    return "\n".join([head, *of_streams(store, stored), GROUND])
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
@@ -152,8 +154,14 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
         if line.method in (FLOOR, ANSWER)
         for run in line.runs
     )
-    told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}"}
+    weak = ", ".join(f"`{stream}`" for stream in weak_of(lines)) or "none"
+    told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}", "weak": weak}
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
+
+
+def weak_of(lines: Sequence[Line]) -> list[str]:
+    """Return the streams on which the frozen answer is above the floor with its interval."""
+    return [line.stream for line in lines if line.method == ANSWER and _side(line.less_the_floor) > 0]
 
 
 def _spread(apart: Difference | None) -> bool:

@@ -110,15 +110,44 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
-    rows += ["", *textwrap.wrap(other(plan, cells), WIDTH, break_on_hyphens=False)]
+    for text in (other(plan, cells), worst(plan, cells)):
+        rows += ["", *textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
     return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
 
 
 def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
-    """Return what the test says that was added to (i) when some cells had been seen; empty without cells."""
+    """Return what the measure says that was added to (i) when cells had been seen; empty without cells."""
     told = {size: judge(plan, plan["i-exploratory"], plan["main"], size, cells) for size in plan["sizes"]}
     found = [f"at {size} px {verdict[0]}" for size, verdict in told.items() if verdict is not None]
-    return f"By another measure, added when cells had been seen, (i) is {', '.join(found)}." if found else ""
+    if not found:
+        return ""
+    return (
+        "(i) measures the loss among old classes alone, which a motion of all of them changes little; the "
+        "loss comes where new classes, which a carry does not move, join old ones that it moved. So *left "
+        "out* was added when cells had been seen (exploratory): the FAA that `affine` gains where this one "
+        f"step is not carried. By it (i) is {', '.join(found)}."
+    )
+
+
+def worst(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
+    """Return where gate with expert has a lower worst order than `lda`, and the gate more than `none`."""
+    size = max(plan["sizes"])
+    lower, above = [], []
+    for stream in plan["streams"]:
+        own = chosen(cells, stream, plan["main"], size)
+        if not own:
+            continue
+        ends = [min(cell.faa("gate", expert=True) for cell in own), min(cell.faa("raw") for cell in own)]
+        if ends[0] < ends[1]:
+            lower.append(f"`{stream}` ({ends[1] - ends[0]:.1f} points)")
+        gain = less(own, *({"carry": carry, "expert": False} for carry in ("gate", "none")))
+        if round(gain.low, 1) > 0:
+            above.append(f"`{stream}`")
+    return (
+        f"At {size} px the worst order of gate with expert ends below the worst of raw `lda` on "
+        f"{', '.join(lower) or 'none'}; the gate without expert is above `none`, with its interval, on "
+        f"{', '.join(above) or 'none'}."
+    )
 
 
 def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:

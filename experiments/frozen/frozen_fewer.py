@@ -150,6 +150,13 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
             f"With {images} images a class it has {here} on these hundred classes, {there} on twenty of them "
             "(`few-cifar-twenty`, below; exploratory: one draw and other test images)."
         )
+    grows, *others = judged(known, runs)
+    held = sum(claim.verdict == HOLDS for claim in (grows, *others))
+    yield (
+        f"Of the {1 + len(others)} [claims on fewer images](frozen_tables.md#all-of-cifar-100), written "
+        f"before, {held} held; that training on the first task adds more with more images: {grows.verdict}, "
+        "by means."
+    )
 
 
 def images_on(found: Found, side: int) -> str:
@@ -172,22 +179,28 @@ def _right(known: Streams, runs: Trained, name: str, method: str) -> str:
 
 def lines(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield each claim with its verdict and the differences that it rests on."""
+    for claim in judged(known, runs):
+        yield claim.line(told=with_orders(claim.found))
+
+
+def judged(known: Streams, runs: Trained) -> Iterator[Claim]:
+    """Yield each claim with its verdict: that what training adds grows with the images, and the others."""
     adds = differences(known, runs, "stopped-1", FROZEN_ANSWER)
     ends = {name: adds[name] for name in (FEW, MANY) if name in adds}
     grows = len(ends) == 2 and ends[MANY].mean > ends[FEW].mean
     text = "What training on the first task adds is greater with 200 images a class than with 20, by mean."
-    yield _line("n-i", text, HOLDS if grows else REFUTED, ends, (FEW, MANY))
+    yield _claim("n-i", text, HOLDS if grows else REFUTED, ends, (FEW, MANY))
     for claim in CLAIMS:
         every = differences(known, runs, claim.left, claim.right)
         found = {name: every[name] for name in claim.names if name in every}
-        yield _line(claim.key, claim.text, on_each(found, claim.holds), found, claim.names)
+        yield _claim(claim.key, claim.text, on_each(found, claim.holds), found, claim.names)
 
 
-def _line(key: str, text: str, verdict: str, found: Found, names: tuple[str, ...]) -> str:
-    """Return a claim as a point of a list; open while an order of a stream is missing."""
+def _claim(key: str, text: str, verdict: str, found: Found, names: tuple[str, ...]) -> Claim:
+    """Return a claim; open while an order of a stream is missing."""
     orders = sum(min(own.orders, ORDERS) for own in found.values())
-    judged = while_missing(verdict, orders, ORDERS * len(names), "orders")
-    return Claim(key=key, text=text, verdict=judged, found=found).line(told=with_orders(found))
+    told = while_missing(verdict, orders, ORDERS * len(names), "orders")
+    return Claim(key=key, text=text, verdict=told, found=found)
 
 
 def main() -> None:

@@ -84,11 +84,14 @@ def gains(known: Mapping[str, Stream], runs: Trained, method: str) -> list[Gain]
 
 def _gain(stream: str, images: int, lda: float, own: Difference) -> Gain:
     ends = {"gain": round(own.mean, 1), "low": round(own.low, 1), "high": round(own.high, 1)}
+    chosen = ", ".join(chosen_on(stream))
+    return Gain(stream=stream, images=images, lda=round(lda, 1), orders=own.orders, chosen_on=chosen, **ends)
+
+
+def chosen_on(stream: str) -> list[str]:
+    """Return the data sets of a stream on whose images the method of `--trained` was chosen."""
     sets = [KNOWN["set"][name] for name in FACTS[stream]["sets"]]
-    chosen_on = ", ".join(facts["trained_chosen_on"] for facts in sets if "trained_chosen_on" in facts)
-    return Gain(
-        stream=stream, images=images, lda=round(lda, 1), orders=own.orders, chosen_on=chosen_on, **ends
-    )
+    return [facts["trained_chosen_on"] for facts in sets if "trained_chosen_on" in facts]
 
 
 def written(known: Mapping[str, Stream], runs: Trained) -> str:

@@ -12,6 +12,7 @@ import frozen_gains
 import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
+from frozen_gains import FACTS, chosen_on
 from frozen_results import HERE, PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
@@ -82,9 +83,31 @@ SAID = {
 
 def _with_parts(names: Sequence[str]) -> str:
     """Return streams, and which of them are parts of another: no independent evidence."""
-    parts = [name for name in names if name.startswith("cifar-") and name != APART]
-    told = [f"{name} (which contains {parts[0]})" if name == APART and parts else name for name in names]
+    parts = ", ".join(_parts(names))
+    told = [f"{name} (which contains {parts})" if name == APART and parts else name for name in names]
     return ", ".join(told) or "none"
+
+
+def _parts(names: Sequence[str]) -> list[str]:
+    """Return those of some streams that the one apart contains: all their images are of its data sets."""
+    sets = {*FACTS[APART]["sets"]}
+    return [name for name in names if name != APART and {*FACTS[name]["sets"]} <= sets]
+
+
+def aside(above: Sequence[str]) -> str:
+    """Return why streams on which training is above are no independent evidence, to stand behind their list.
+
+    One may contain others, and the method may have been chosen on their images.
+    """
+    parts = _parts(above)
+    told = ""
+    if parts and APART in above:
+        told = f", which contains {'it' if len(above) == 2 else _listed(parts)}"
+    chosen = [name for name in above if chosen_on(name)]
+    if chosen:
+        where = "there" if len(chosen) == len(above) else f"on images of {_listed(chosen)}"
+        told += f" (its method was chosen {where})"
+    return told
 
 
 def _surely_above(names: Sequence[str], differences: Sequence[Difference]) -> str:
@@ -132,8 +155,8 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         "- With [each quarter of the classes unknown in turn](frozen_tables.md#how-sure-it-is) (order 0, "
         f"exploratory) the distance refuses more than the probability on {more['lda']} of {len(own)} streams "
-        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`): which refuses more is "
-        "undecided."
+        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`): counts of means, "
+        "without intervals."
     )
 
 
@@ -148,7 +171,7 @@ def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
 
 
 APART_BY = 1.0
-"""Points from which a run on few images is said to end elsewhere than `start`."""
+"""Points beyond which a run is said to end far from `start`."""
 
 
 def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
@@ -156,17 +179,20 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
 
     `start` chooses with all classes there, on the same orders. Streams on which both end alike stand below.
     """
-    ended = chain(*(_ended(known, runs, name) for name in names_of("report")), _few_ended(runs))
-    alike = []
+    ended = list(chain(*(_ended(known, runs, name) for name in names_of("report"))))
+    few = list(_few_ended(runs))
+    apart = [own for own in ended if own[1] != own[2]]
+    few_apart = [own for own in few if abs(own[1] - own[2]) > APART_BY]
     yield "| | run | `start` |"
     yield "| --- | ---: | ---: |"
-    for name, right, start in ended:
-        if right == start:
-            alike.append(name)
-        else:
-            yield f"| {name} | {right} | {start} |"
+    for name, right, start in [*apart, *few_apart]:
+        yield f"| {name} | {right:.1f} | {start:.1f} |"
     yield ""
-    yield f"As `start`: {', '.join(alike) or 'none'}."
+    alike = ", ".join(name for name, right, start in ended if right == start) or "none"
+    far = ", ".join(name for name, right, start in ended if abs(right - start) > APART_BY) or "none"
+    yield (
+        f"As `start`: {alike}. More than a point apart: {far}; of {len(few)} `few-*` those {len(few_apart)}."
+    )
     further = ", ".join(above_runs_alone(known, runs)) or "none"
     yield (
         f"Of report streams training ends above runs with its interval, and not above `start`, on: {further}."
@@ -180,17 +206,17 @@ def above_runs_alone(known: Streams, runs: Trained) -> list[str]:
     return [name for name in names_of("report") if name in above_runs and name not in above_start]
 
 
-def _ended(known: Streams, runs: Trained, name: str) -> Iterator[tuple[str, str, str]]:
+def _ended(known: Streams, runs: Trained, name: str) -> Iterator[tuple[str, float, float]]:
     """Yield where the runs on a stream and `start` on the same orders end; nothing without a run."""
     if own := runs.get((name, "frozen-answer")):
         cells = {order: known[name].cell(order) for order in own}
         right = 100 * np.mean([run.hits(cells[order]).mean() for order, run in own.items()])
         start = 100 * np.mean([cell.hits("auto").mean() for cell in cells.values()])
-        yield name, f"{right:.1f}", f"{start:.1f}"
+        yield name, round(float(right), 1), round(float(start), 1)
 
 
-def _few_ended(runs: Trained) -> Iterator[tuple[str, str, str]]:
-    """Yield where a run on few images ends far from the head of all at once."""
+def _few_ended(runs: Trained) -> Iterator[tuple[str, float, float]]:
+    """Yield where the runs on few images and the head of all at once end."""
     for name, cells in frozen_gains.frozen_cells().items():
         for count, word in frozen_gains.NAMES.items():
             stream = f"few-{name}-{word}"
@@ -199,8 +225,7 @@ def _few_ended(runs: Trained) -> Iterator[tuple[str, str, str]]:
                 continue
             right = 100 * float((run.true == run.predicted).mean())
             at_once = cells[str(count)]["accuracy"]["auto"][0]
-            if abs(right - at_once) > APART_BY:
-                yield stream, f"{right:.1f}", f"{at_once:.1f}"
+            yield stream, round(right, 1), round(float(at_once), 1)
 
 
 def told(stored: Any) -> dict[str, str]:
@@ -221,8 +246,11 @@ def told(stored: Any) -> dict[str, str]:
         fields[f"{{trained/{role}/number-below}}"] = str(len(below)) if below else "none"
         number = len([name for name in names_of(role) if name in known])
         fields[f"{{streams/{role}/number}}"] = str(number)
+        fields[f"{{trained/{role}/above-aside}}"] = aside(above)
         fields[f"{{trained/{role}/below-too}}"] = f", below on {_listed(below)}" if below else ""
         fields[f"{{trained/{role}/number-undecided}}"] = str(number - len(above) - len(below))
+    for method in ("recommended", "one-set"):
+        fields[f"{{{method}/frozen/sides}}"] = _sides_told(known, runs, method)
     above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
     fields["{trained/report/number-above-runs}"] = str(
         len([n for n in names_of("report") if n in above_runs])
@@ -239,16 +267,27 @@ def told(stored: Any) -> dict[str, str]:
     fields["{frozen/report/below-floors}"] = f", below on {_listed(below_floors)}" if below_floors else ""
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
-    counts = [frozen_gains.FACTS[name]["train_per_class"] for name in PLAN["report"]]
-    first = [frozen_gains.FACTS[name]["increment"] for name in names_of("report")]
+    counts = [FACTS[name]["train_per_class"] for name in PLAN["report"]]
+    first = [FACTS[name]["increment"] for name in names_of("report")]
     fields["{streams/report/first}"] = f"{min(first)} to {max(first)}"
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
     orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
     fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
     tested = [len(known[name].images(0)) for name in names_of("report")]
     fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
-    fields["{streams/apart/images}"] = str(frozen_gains.FACTS[APART]["train_per_class"])
+    fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
     return fields | _of_the_picture(runs)
+
+
+def _sides_told(known: Streams, runs: Trained, method: str) -> str:
+    """Return on which of the report streams that it ran on a row is above the frozen answer, or below it."""
+    number = len([name for name in names_of("report") if name in known and (name, method) in runs])
+    above, below = sides(known, runs, method, "report")
+    told = [f"{side} on {_listed(names)}" for side, names in (("above", above), ("below", below)) if names]
+    undecided = number - len(above) - len(below)
+    part = f"all {number}" if undecided == number else f"{undecided} of the {number}"
+    told.append(f"undecided on {part} streams that it ran on")
+    return ", ".join(told)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -46,8 +46,13 @@ def told(stored: Stored) -> Fields:
     named: dict[tuple[str, str, str], str] = {}
     for cross in found:
         named |= dict(of_cross(cross))
-    for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
+    streams = [*plan["keep"]["streams"], *plan["report"]["streams"]]
+    for stream in streams:
         named |= dict(of_policies(runs, stream))
+    named["rules", "every", "above"] = rules_above(runs, streams)
+    affinity = [run for stream in streams for run in chosen(runs, stream, "affinity").values()]
+    tasks = sum(len(run.record["task_to_set"]) for run in affinity)
+    named["affinity", "every", "own-sets"] = f"{sum(run.sets for run in affinity)} of {tasks}"
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
     for row in plan["pacs"]["policies"]:
@@ -103,6 +108,22 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
                 yield (name, stream, f"less-{short}"), with_interval(apart)
+
+
+ASK_NOTHING = ("lda", "one", "always", SAME_CONSTRAINTS)
+"""Rows without a rule that decides."""
+
+
+def rules_above(runs: Sequence[Run], streams: Sequence[str]) -> str:
+    """Return where a rule that decides is above a set for each task under the same constraints."""
+    found = []
+    for stream in streams:
+        rows = dict.fromkeys(run.row for run in runs if run.stream == stream)
+        for row in [row for row in rows if row not in ASK_NOTHING]:
+            apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
+            if apart is not None and apart.low is not None and round(apart.low, 1) > 0:
+                found.append(f"{stream} (`{row}`)")
+    return ", ".join(found) or "none of these streams"
 
 
 def seconds(own: Mapping[int, Run]) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from score_results import METHODS, Cross, Mean, Run, chosen, joins, less
 from sentences import at_least
-from stream_tables import with_interval
+from stream_tables import side_of_zero, with_interval
 
 from lw2g.results.summaries import Difference
 
@@ -228,22 +228,28 @@ def not_below(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Ru
 
 def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -> tuple[str, str]:
     """Judge whether ``keep`` ends above the better of the rules that ask nothing."""
-    told, means, clear, parts = [], [], [], {}
+    told, found, parts = [], {}, {}
     for stream in plan["streams"]:
         both = [_differences(than, plan | {"streams": [stream]}, runs) for than in one["than"]]
         parts[stream] = set.intersection(*(part[stream] for _, part in both))
         if not all(values for values, _ in both):
             continue
         # less the better one is the smaller difference
-        value = min((values[stream] for values, _ in both), key=lambda apart: apart.mean)
-        told.append(f"{stream} {with_interval(value)}")
-        means.append(value.mean)
-        clear.append(value.low is not None and value.low > 0)
+        found[stream] = min((values[stream] for values, _ in both), key=lambda apart: apart.mean)
+        told.append(f"{stream} {with_interval(found[stream])}")
+    sides = {
+        stream: 0 if own.low is None or own.high is None else side_of_zero(own.low, own.high)
+        for stream, own in found.items()
+    }
     verdict = "undecided"
-    if means and all(mean > 0 for mean in means) and any(clear):
+    if found and all(own.mean > 0 for own in found.values()) and any(side > 0 for side in sides.values()):
         verdict = "holds"
-    elif all(mean <= 0 for mean in means):
+    elif all(own.mean <= 0 for own in found.values()):
         verdict = "refuted"
+    by_mean = [stream for stream, side in sides.items() if not side]
+    if verdict != "undecided" and by_mean:
+        alone = len(by_mean) == len(found)
+        verdict += " by the mean alone" if alone else f"; by the mean alone on {', '.join(by_mean)}"
     return _complete(verdict, parts, plan["orders"]), ", ".join(told)
 
 

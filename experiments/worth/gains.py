@@ -288,7 +288,8 @@ def written(stored: Stored, text: str) -> dict[str, str]:
 def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return methods by short names, and what fields of sentences say of gains over the best frozen head.
 
-    A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval;
+    A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval, and
+    ``{METHOD/STREAM/best-head}`` the head that it is over;
     ``{METHOD/report/gains}`` and ``loses`` name the streams with that verdict of the family, and
     ``{METHOD/report/near}`` is the verdict on the rank correlation, all of the method of the family.
     """
@@ -299,6 +300,7 @@ def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     for (stream, method), own in gains.items():
         fields[f"{{{method}/{stream}/gain}}"] = f"{own.apart.mean:+z.1f}"
         fields[f"{{{method}/{stream}/gain-interval}}"] = with_interval(own.apart)
+        fields[f"{{{method}/{stream}/best-head}}"] = f"`{own.head}`"
     method = plan["gains"]["method"]
     judged = family(plan, gains)
     for verdict in ("gains", "loses"):

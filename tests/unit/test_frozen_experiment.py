@@ -179,6 +179,47 @@ def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):
     assert gains._sides(rows) == {"rows": 5, "below": 2, "sure": 1, "above": 1}
 
 
+@pytest.mark.parametrize(
+    ("above", "told"),
+    [
+        ([], ""),
+        (["tiny"], ""),
+        (["cifar-whole"], " (its method was chosen there)"),
+        (["cifar-second", "cifar-whole"], ", which contains it (its method was chosen there)"),
+        (["tiny", "cifar-whole"], " (its method was chosen on images of `cifar-whole`)"),
+        (
+            ["cifar-second", "tiny", "cifar-whole"],
+            ", which contains `cifar-second` (its method was chosen on images of `cifar-second` and "
+            "`cifar-whole`)",
+        ),
+    ],
+)
+def test_streams_that_are_no_independent_evidence_are_told(script, above, told):
+    """One contains others, or its images saw the choice of the method; another list has other words."""
+    assert script("frozen_words").aside(above) == told
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "told"),
+    [
+        ([], [], "undecided on all 3 streams that it ran on"),
+        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 streams that it ran on"),
+        (
+            ["tiny"],
+            ["turns", "x"],
+            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 streams",
+        ),
+    ],
+)
+def test_sides_of_a_row_are_counted_over_the_streams_that_it_ran_on(script, monkeypatch, above, below, told):
+    """A stream without a run of the row is none of them."""
+    words = script("frozen_words")
+    monkeypatch.setattr(words, "sides", lambda *_: (above, below))
+    names = ["turns", "tiny", "cifar-second", "waste-second"]
+    runs = {(name, "one-set"): {} for name in names[:3]}
+    assert words._sides_told(dict.fromkeys(names), runs, "one-set").startswith(told)
+
+
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):
     """One that gains on two is passed over, and the next is set against the one before it."""
     rule = script("frozen_rule")

@@ -115,6 +115,34 @@ def test_a_mean_decides_and_the_interval_tells_how_surely(study, least, verdict)
     assert judged[0] == verdict
 
 
+@pytest.mark.parametrize(
+    ("keep", "others", "verdict"),
+    [
+        (40, 30, "holds"),
+        (31, 30, "undecided"),
+        (30, 31, "refuted by the mean alone"),
+        (30, 40, "refuted"),
+    ],
+)
+def test_ending_above_both_needs_an_interval_and_ending_below_tells_whether_it_has_one(
+    study, keep, others, verdict
+):
+    """Of 50 images each."""
+    ours = run(study, 0, [1] * keep + [0] * (50 - keep), [0])
+    theirs = [run(study, 0, [1] * others + [0] * (50 - others), [0, 1], row=row) for row in ("always", "one")]
+    plan = {"streams": ["turns-small"], "orders": 1}
+    judged = study("score_verdicts").buys({"than": ["always", "one"]}, plan, [ours, *theirs])
+    assert judged[0] == verdict
+
+
+@pytest.mark.parametrize(("right", "above"), [(40, "turns-small (`keep`)"), (31, "none of these streams")])
+def test_rules_that_decide_are_above_with_their_interval_alone(study, right, above):
+    """Against a set for each task under the same constraints; one set for all is no rule that decides."""
+    held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
+    runs = [held, *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one"))]
+    assert study("growth_fields").rules_above(runs, ["turns-small"]) == above
+
+
 def test_a_set_for_each_task_under_the_constraints_of_others_is_a_row_of_its_own(study):
     """``always`` has none unless told: what differs between the two is not their decisions."""
     row = study("score_results")._row

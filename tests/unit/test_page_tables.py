@@ -462,6 +462,23 @@ def test_no_number_of_a_sentence_can_be_added_unseen(script, page):
         assert list(prose.faults(f"{text}\n\n{unseen}\n", tables.MARKED, page)), unseen
 
 
+def test_words_that_rest_on_a_field_are_named_once_it_says_another_thing(script):
+    """A verdict that somebody wrote by hand stands while the packs bear it."""
+    prose = script("prose")
+    held = [
+        found
+        for entries in prose.listed().values()
+        for reason in entries.values()
+        if (found := prose.WHILE.fullmatch(reason))
+    ]
+    assert {found["study"] for found in held} == {"frozen", "growth"}
+    as_listed = {found["field"]: found["value"] for found in held}
+    assert list(prose.no_longer_so(lambda _: as_listed)) == []
+    named = list(prose.no_longer_so(lambda _: dict.fromkeys(as_listed, "turns (`keep`)")))
+    assert len(named) == len(held)
+    assert all("which is turns (`keep`); write what the packs say now" in line for line in named)
+
+
 CONFIRM = "python scripts/tables.py --confirm"
 
 
