@@ -163,11 +163,12 @@ class ClosedForm(nn.Module, ABC):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
         targets = self._targets[:seen]
         distinct = len(set(targets))
-        scores: Any = self.score(features.double(), *self.solution(seen))
+        returned: Any = self.score(features.double(), *self.solution(seen))
         shape = [len(features), distinct]
-        found = list(scores.shape) if isinstance(scores, Tensor) else shown(scores)
+        found = list(returned.shape) if isinstance(returned, Tensor) else shown(returned)
         if found != shape:  # too few would be filled up as if classes were unseen
             raise TypeError(f"expected scores {shape} from score, one per image and target, but got {found}")
+        scores: Tensor = returned
         if distinct == seen:
             return scores
         # a class that came again answers with the score of its target

@@ -203,7 +203,7 @@ def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Regi
     strangers = [entry for entry, _ in calls if not entry.origin.first_party]
     if strangers or parts:
         culprit = (strangers or parts)[-1]
-    its_calls = []
+    its_calls: list[Frame] = []
     for entry, frame in reversed(calls):
         if entry is culprit:
             its_calls.insert(0, frame)
