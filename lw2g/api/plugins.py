@@ -14,6 +14,7 @@ from lw2g.config.describe import OptionDescription, describe_options
 from lw2g.config.describe import places_of as places
 from lw2g.config.facts import aliases, differences, traits, values_of
 from lw2g.config.settings import OWN_SECTIONS
+from lw2g.config.unknown import unknown_name
 from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
@@ -112,9 +113,9 @@ def describe(name: str) -> list[Description]:
         return [Description(kind="section", name=name, summary=summary, options=describe_options(section))]
     try:
         entries = components().called(name)
-    except UnknownComponentError:
+    except UnknownComponentError as error:
         if name not in commands().entries:
-            raise
+            raise UnknownComponentError(unknown_name("component", name, error)) from None
         what = f"no component is called {name!r}, but a command"
         raise UnknownComponentError(what, f"`lw2g {name} --help` describes it") from None
     described = []

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lw2g.blocks.carrying import Before
-from lw2g.blocks.motions import Motions
+from lw2g.blocks.motions import Motions, require_motion, require_moved
 from lw2g.blocks.options import HeadOptions
 from lw2g.blocks.statistics import ClassStatistics, collect_features
 from lw2g.errors import ConfigError
@@ -200,6 +200,7 @@ class HeadedBaseline(Baseline):
         head: The trained head.
         closed_form: The closed-form head that predicts; None if :attr:`head` does.
         carry: How motions are fitted.
+        carry_name: The name of its component.
         head_residual: Whether a motion also says what it leaves of the features' scatter.
         before: Features of the task's images at its beginning, for ``head_carry``; else None.
         motions: What the carry has moved; None likewise.
@@ -222,6 +223,7 @@ class HeadedBaseline(Baseline):
             predictor = predictor.to(context.device)
         self.register_module("closed_form", predictor)
         self.carry = carry_of(options, context)
+        self.carry_name = options.head_carry
         self.head_residual = options.head_residual
         before = None
         motions = None
@@ -378,11 +380,14 @@ class _TaskHead:
                 # under another set than the task's own the images need a second pass
                 after, _ = self.rows(view.after, progress)
                 passes = 2
-            motion, name = baseline.carry.fit(before, after, labels, residual=baseline.head_residual)
-            baseline.before.count(baseline.carry.candidates.index(name), len(labels) * passes)
+            found: object = baseline.carry.fit(before, after, labels, residual=baseline.head_residual)
+            motion, candidate = require_motion(found, baseline.carry.candidates, baseline.carry_name)
+            baseline.before.count(candidate, len(labels) * passes)
             motions.append(motion)
             # lengths are of where classes are now: they are carried only when all motions are known
-            lengths.append(_lengths(motion, before, after, labels, self.centres(view.classes)))
+            centres = self.centres(view.classes)
+            require_moved(motion(centres), centres.shape, baseline.carry_name)
+            lengths.append(_lengths(motion, before, after, labels, centres))
         if lengths:
             classes = ClassMap.of(self.context.history)
             concerned = [classes.target(position) for view in self.views for position in view.classes]

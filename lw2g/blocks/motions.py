@@ -1,4 +1,4 @@
-"""Building block: what carries have moved so far, and when a run should warn.
+"""Building block: what carries return, what they have moved so far, and when a run should warn.
 
 A motion is fitted to the new classes and applied to the old ones. Where the new classes move much farther
 than those of earlier tasks did, it is likely to carry old classes too far.
@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.blocks.carrying import take_shape
+from lw2g.errors import ContractError, shown
+from lw2g.interfaces.carry import Motion
 
-__all__ = ["ALARMING", "Motions", "TaskMotion"]
+__all__ = ["ALARMING", "Motions", "TaskMotion", "require_motion", "require_moved"]
 
 ALARMING = 3.0
 """Ratio of the new classes' motion to the median of earlier tasks' from which a run warns.
@@ -128,3 +130,46 @@ class Motions(nn.Module):
             state.setdefault(prefix + name, self.get_buffer(name))  # checkpoints had no log before
             take_shape(self, name, state, prefix)
         super()._load_from_state_dict(state, prefix, *others)
+
+
+def require_motion(found: object, candidates: Sequence[str], name: str) -> tuple[Motion, int]:
+    """Return the motion that a carry's ``fit`` returned, and the position of its candidate.
+
+    Args:
+        found: What it returned.
+        candidates: The names of its motions.
+        name: The carry's name, for the message.
+
+    Raises:
+        ContractError: It is something else.
+    """
+    match found:
+        case (Motion() as motion, str(chosen)) if chosen in candidates:
+            return motion, candidates.index(chosen)
+    whose = f"carry {name!r}"
+    remedy = f"return a Motion and the name of one of the candidates {list(candidates)}"
+    raise ContractError(f"{whose}, fit: returned {shown(found)}", remedy, whose)
+
+
+def require_moved(moved: object, shape: Sequence[int], name: str) -> None:
+    """Refuse what a carry's motion makes of the means of old classes if it is no place for each of them.
+
+    Args:
+        moved: What its ``rows`` returned.
+        shape: That of the means, ``[m, dim]``.
+        name: The carry's name, for the message.
+
+    Raises:
+        ContractError: It is something else, or not finite.
+    """
+    if not isinstance(moved, Tensor):
+        what = shown(moved)
+    elif list(moved.shape) != list(shape):
+        what = str(list(moved.shape))
+    elif not bool(moved.isfinite().all()):
+        what = "numbers that are not finite"
+    else:
+        return
+    whose = f"carry {name!r}"
+    remedy = f"return finite numbers {list(shape)}: where each row is after the drift"
+    raise ContractError(f"{whose}, fit: the rows of its motion returned {what}", remedy, whose)

@@ -15,8 +15,8 @@ from lw2g.api.tabular import Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
-from lw2g.errors import counted
-from lw2g.runtime.console import console, fits, number, printable, table
+from lw2g.errors import as_word, counted
+from lw2g.runtime.console import console, fits, note, number, printable, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,13 +75,16 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
             words = [_in_words(key, options[key]) for key in first if key in options]
             if len(words) > _MOST_OPTIONS:
                 words[_MOST_OPTIONS:] = ["..."]
-            rows.append(_row({**entry, "baseline": name}, ", ".join(words), directory))
+            rows.append(_row({**entry, "baseline": name}, ", ".join(words)))
         columns, lines, same = _without_equal(rows)
         printed = table("", columns, lines, left=sum(name in _WORDS for name in columns))
         if not fits(printed):
             printed = _stacked(columns, lines)
         console().print(printed)
         click.echo(printable("; ".join([counted(len(rows), "run"), *same])))
+        interrupted = [run for run in chosen if run.state == "interrupted"]
+        if interrupted:
+            note(f"of those interrupted, one goes on with: lw2g resume {as_word(interrupted[0].path)}")
     problems = [run.problem for run in everything if run.state == "damaged"]
     for problem in problems:
         click.echo(f"error: {problem}", err=True)
@@ -142,11 +145,8 @@ def _stacked(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
     return table("", ("state", "task", "FAA", "run"), rows, left=4)
 
 
-def _row(entry: Mapping[str, Any], options: str, base: Path) -> tuple[str, ...]:
+def _row(entry: Mapping[str, Any], options: str) -> tuple[str, ...]:
     """Return the line of a run in the table; "?" stands for what a damaged run does not tell."""
-    path = Path(entry["run"])
-    if path != base:
-        path = path.relative_to(base)
     policy = entry["policy"]
     if policy is None:
         # nothing decides on sets that a method does not have; of a damaged run nothing is known
@@ -155,7 +155,7 @@ def _row(entry: Mapping[str, Any], options: str, base: Path) -> tuple[str, ...]:
     if entry["seed"] is not None:
         seed = str(entry["seed"])
     return (
-        str(path),
+        as_word(entry["run"]),  # as a command takes it
         str(entry["baseline"] or "?"),
         policy,
         str(entry["benchmark"] or "?"),

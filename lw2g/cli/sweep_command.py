@@ -212,7 +212,10 @@ def status(directory: Path, as_json: bool) -> None:
     states = {status.state for status in result.cells}
     if "running" not in states and states != {"finished"}:
         goes_on = f"`lw2g sweep retry {as_word(directory)}` goes on with all that is not finished"
-        note(f"no cell runs; if the sweep has ended, {goes_on}")
+        waiting = [status.cell.label for status in result.cells if status.open]
+        # between two cells nothing runs for a moment
+        following = f" now, and {waiting[0]!r} is next" if waiting else ""
+        note(printable(f"no cell runs{following}; if the sweep has ended, {goes_on}"))
 
 
 @sweep.command(

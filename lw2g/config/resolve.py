@@ -376,9 +376,11 @@ class _Resolver:
         preset: Mapping[str, Any] | None = None,
         also_known: Sequence[str] = (),
         whose: str = "",
+        beside: Sequence[str] = (),
     ) -> Any:
         """Make one option record, and collect problems under its path; ``whose``: the component's."""
-        record, problems = structure(cls, {**(preset or {}), **user}, also_known=also_known, whose=whose)
+        given = {**(preset or {}), **user}
+        record, problems = structure(cls, given, beside=beside, also_known=also_known, whose=whose)
         for key, message in problems:
             where = f"{path}.{key}" if key else path
             if preset and key in preset and key not in user:
@@ -460,13 +462,12 @@ class _Resolver:
         source = self._record(BackboneSource, "backbone", of_source)
         if component is None:
             return None
-        config = self._record(component.config, "backbone", user, also_known=sorted(shared | {"name"}))
+        config = self._record(component.config, "backbone", user, also_known=("name",), beside=sorted(shared))
         if source is None:
             return None
         if source.weights is not None and not (source.weights.is_file() or source.weights.is_dir()):
             self.problems.append(
-                f"backbone.weights: no file {str(source.weights)!r}; give the path of a file or a folder of "
-                "weights"
+                f"backbone.weights: no file {str(source.weights)!r}; give a file or a folder of weights"
             )
         return BackboneChoice(
             name=component.name, config=config, weights=source.weights, image_size=source.image_size

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import attrs
 
 from lw2g.config.describe import OWN_OPTIONS
 from lw2g.config.settings import FORMER_RUN_OPTIONS
-from lw2g.interfaces.component import Kind
+from lw2g.interfaces.component import KINDS, Kind
 from lw2g.interfaces.options import Role, role_of
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
@@ -79,7 +79,7 @@ def _roles_once(config_class: type[Any]) -> Mapping[str, Role]:
     return {field.name: role_of(field) for field in attrs.fields(config_class)}
 
 
-@cache
+@lru_cache(maxsize=2 * len(KINDS))  # a program may load any number of catalogues
 def _roles_by_name(kind: Kind, catalogue: Catalogue) -> Mapping[str, Role]:
     """Return the roles of the options of all components of a kind, by name.
 

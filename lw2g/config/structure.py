@@ -40,13 +40,19 @@ _LONGEST = 200
 
 
 def structure(
-    cls: type[T], table: Mapping[str, Any], *, also_known: Iterable[str] = (), whose: str = ""
+    cls: type[T],
+    table: Mapping[str, Any],
+    *,
+    beside: Iterable[str] = (),
+    also_known: Iterable[str] = (),
+    whose: str = "",
 ) -> tuple[T | None, list[tuple[str, str]]]:
     """Make an option record from a plain table.
 
     Args:
         cls: An attrs class in which every option has a default.
         table: Option names and plain values.
+        beside: Options of the same table that another record holds, for messages.
         also_known: Further names to suggest for an unknown key.
         whose: The component whose options they are, for messages.
 
@@ -61,7 +67,8 @@ def structure(
     # defaults are converted like given values, so that a written file reads back equal
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
-            meant = nearest(key, [*fields, *also_known]) or f" (there are {', '.join(fields) or 'none'})"
+            options = [*fields, *beside]
+            meant = nearest(key, [*options, *also_known]) or f" (there are {', '.join(options) or 'none'})"
             problems.append((key, f"no such option{f' of {whose}' if whose else ''}{meant}"))
             continue
         field = fields[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Literal
 
 from lw2g.errors import UnknownComponentError, nearest, no_folder
 from lw2g.interfaces.component import Kind
@@ -20,18 +21,18 @@ _KEEP_IMAGES = {
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
 
 
-def unknown_name(kind: Kind, name: str, error: UnknownComponentError) -> str:
+def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownComponentError) -> str:
     """Return the message of a name that no component has.
 
     Args:
-        kind: Of which kind the component was to be.
+        kind: Of which kind the component was to be; ``component`` for any.
         name: The name.
         error: What the catalogue says of it.
     """
     if kind == "backbone":
         meant = nearest(name.replace("-", "_"), _TIMM) or f", such as {_TIMM[0]} or resnet18.a1_in1k"
         return f"{error}; or a model of timm with its tag{meant}"
-    if kind == "baseline" and re.sub(r"[\W_]", "", name.lower()) in _KEEP_IMAGES:
+    if kind in ("baseline", "component") and re.sub(r"[\W_]", "", name.lower()) in _KEEP_IMAGES:
         return f"{error.what}; methods that keep old images: {REPLAY}; {error.remedy}"
     if kind != "benchmark":
         return str(error)

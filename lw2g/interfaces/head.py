@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.errors import shown
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo
@@ -155,22 +156,36 @@ class ClosedForm(nn.Module, ABC):
 
         Raises:
             ValueError: One of these classes has no features.
+            TypeError: :meth:`score` returned something else.
         """
         missing = (self.count[:seen] == 0).nonzero()
         if len(missing):
             raise ValueError(f"expected features of class {int(missing[0])} but got none; update with them")
         targets = self._targets[:seen]
-        scores = self.score(features.double(), *self.solution(seen))
-        if len(set(targets)) == seen:
+        distinct = len(set(targets))
+        returned: Any = self.score(features.double(), *self.solution(seen))
+        shape = [len(features), distinct]
+        found = list(returned.shape) if isinstance(returned, Tensor) else shown(returned)
+        if found != shape:  # too few would be filled up as if classes were unseen
+            raise TypeError(f"expected scores {shape} from score, one per image and target, but got {found}")
+        scores: Tensor = returned
+        if distinct == seen:
             return scores
         # a class that came again answers with the score of its target
         return scores[:, targets]
 
     def solution(self, seen: int) -> tuple[Tensor, ...]:
-        """Return what :meth:`solve` returns; it is solved again only where the sums have changed."""
+        """Return what :meth:`solve` returns; it is solved again only where the sums have changed.
+
+        Raises:
+            TypeError: It is no tuple.
+        """
         stamp = self._stamp(seen)
         if self._solved is None or self._solved[0] != stamp:
-            self._solved = (stamp, self.solve(seen))
+            solved: Any = self.solve(seen)
+            if not isinstance(solved, tuple):
+                raise TypeError(f"expected a tuple of tensors from solve but got {shown(solved)}")
+            self._solved = (stamp, solved)
         return self._solved[1]
 
     def without_each(self, features: Tensor, labels: Tensor, seen: int) -> Tensor | None:

@@ -39,6 +39,7 @@ from lw2g.runtime.engine import (
     suited_device,
 )
 from lw2g.runtime.precision import PrecisionChoice
+from lw2g.runtime.returned import require_set
 from lw2g.runtime.threads import has_small_products
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.products import has_faster_products, has_packed_products
@@ -91,6 +92,13 @@ class ModelParts:
         return names_of(self.config)
 
     @property
+    def named_head(self) -> str:
+        """The head that predicts as messages name it; empty if it is the baseline's own."""
+        if self.baseline.closed_form is None or len(self.config.head) != 1:
+            return ""
+        return f"head {self.config.head[0].name!r}"
+
+    @property
     def layer_notes(self) -> tuple[list[str], list[str]]:
         """What to know of features of several layers, and details of what they cost; empty of one layer."""
         return layer_notes(self.backbone, self.baseline, self.retrieval, self.names[0])
@@ -105,8 +113,12 @@ class ModelParts:
         return ""
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
-        """Return a new parameter set on the run's device, without gradients."""
-        made = self.baseline.new_set(source)
+        """Return a new parameter set on the run's device, without gradients.
+
+        Raises:
+            ContractError: The baseline returns something else.
+        """
+        made = require_set(self.baseline.new_set(source), self.names[0])
         return made.to(self.engine.device).requires_grad_(False).eval()
 
     def begin_task(self, index: int) -> None:

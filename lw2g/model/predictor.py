@@ -77,6 +77,7 @@ class Predictor:
         mixer: Combines the answers where several sets answer for an image; else None.
         expert: Its answer, from un-prompted features, is combined with the head's; None without one.
         names: Of baseline and retrieval strategy, for messages.
+        head: That of the head that predicts, for messages; empty if it is the baseline's.
         reduced: Whether forwards run in bfloat16.
     """
 
@@ -87,6 +88,7 @@ class Predictor:
     mixer: Mixer | None = None
     expert: FrozenExpert | None = None
     names: tuple[str, str] = ("baseline", "retrieval")
+    head: str = ""
     reduced: bool = False
 
     @classmethod
@@ -100,6 +102,7 @@ class Predictor:
             mixer=parts.mixer,
             expert=expert_of(parts.baseline),
             names=parts.names,
+            head=parts.named_head,
             reduced=parts.engine.precision == BF16,
         )
 
@@ -324,7 +327,7 @@ class Predictor:
             tasks = torch.tensor(first_tasks, device=rows.device)[sets]
         # rows that only fill up the batch may hold anything
         count = len(names)
-        require_finite(logits[:count], names, self.names[0])
+        require_finite(logits[:count], rows[:count], names, self.names[0], self.head)
         logits = self._of_targets(logits, summed=by_set is not None)
         if choice.expert is not None:
             logits = cast(FrozenExpert, self.expert).product(logits, choice.expert)

@@ -67,7 +67,7 @@ class Registered:
         return self.component.kind, self.component.name
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)  # to compare two would take milliseconds, and caches have them as keys
 class Catalogue:
     """All components by name.
 
@@ -82,12 +82,12 @@ class Catalogue:
             the names that are missing here. None where all are loaded.
     """
 
-    entries: Mapping[Key, Registered] = attrs.field(hash=False)
-    refused: Mapping[Key, Problem] = attrs.field(factory=dict, hash=False)
+    entries: Mapping[Key, Registered]
+    refused: Mapping[Key, Problem] = attrs.field(factory=dict)
     problems: tuple[Problem, ...] = ()
     disabled: tuple[str, ...] = ()
-    made_with: Mapping[Key, Origin] = attrs.field(factory=dict, hash=False)
-    rest: Callable[[], Catalogue] | None = attrs.field(default=None, eq=False, repr=False)
+    made_with: Mapping[Key, Origin] = attrs.field(factory=dict)
+    rest: Callable[[], Catalogue] | None = attrs.field(default=None, repr=False)
 
     @property
     def whole(self) -> Catalogue:

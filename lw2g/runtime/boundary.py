@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import attrs
 
+from lw2g.config.layers import NAMED_BY
 from lw2g.config.settings import ModelConfig
 from lw2g.errors import ComponentError, ContractError, Interrupted, Lw2gError, error_text, is_out_of_memory
 from lw2g.interfaces.component import Kind, Lazy
@@ -153,9 +154,20 @@ def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:
     return entries
 
 
-def _owner(entries: Sequence[Registered], frame: Frame) -> Registered | None:
-    """Return the component that owns a frame's code; of several in one module, one with such a method."""
-    fitting = sorted(entries, key=lambda entry: not hasattr(entry.component.interface.load(), frame.function))
+def _owner(
+    entries: Sequence[Registered], frame: Frame, caller: Registered | None = None
+) -> Registered | None:
+    """Return the component that owns a frame's code.
+
+    Of several in one module it is one with such a method, and of a function that is no method the caller.
+    """
+    fitting = sorted(
+        entries,
+        key=lambda entry: (
+            not hasattr(entry.component.interface.load(), frame.function),
+            entry is not caller,
+        ),
+    )
     # the surest rule first: a package may hold several components, a class belongs to one
     for rule in (_owns, _defines, _ships):
         for entry in fitting:
@@ -174,19 +186,34 @@ def _raised_by_strangers(frames: Sequence[Frame], entries: Sequence[Registered])
 
 
 def _blame(frames: Sequence[Frame], entries: Sequence[Registered]) -> tuple[Registered, str] | None:
-    """Return the component that the run called last before the error, and which of its methods."""
-    culprit: tuple[Registered, str] | None = None
+    """Return the component that is to blame for an error, and which of its methods.
+
+    It is the one that the run called, or a head or carry that this one called; where components of other
+    distributions were called, the last of these.
+    """
+    calls: list[tuple[Registered, Frame]] = []
     for frame in frames:
-        entry = _owner(entries, frame)
-        if culprit is not None and entry is not culprit[0]:
-            return culprit
-        if entry is None:
-            continue
-        method = "build" if frame.function == "__init__" else frame.function
-        culprit = (entry, method)
-        if not method.startswith("<"):  # a lambda or a comprehension has no name: the next frame may have one
-            return culprit
-    return culprit
+        entry = _owner(entries, frame, calls[-1][0] if calls else None)
+        if entry is not None:
+            calls.append((entry, frame))
+    if not calls:
+        return None
+    culprit = calls[0][0]
+    parts = [entry for entry, _ in calls if entry.component.kind in NAMED_BY]
+    strangers = [entry for entry, _ in calls if not entry.origin.first_party]
+    if strangers or parts:
+        culprit = (strangers or parts)[-1]
+    its_calls: list[Frame] = []
+    for entry, frame in reversed(calls):
+        if entry is culprit:
+            its_calls.insert(0, frame)
+        elif its_calls:
+            break
+    # what lw2g calls first may be inherited, and a lambda or a comprehension has no name
+    own = [frame for frame in its_calls if _ships(culprit, frame) or _defines(culprit, frame)]
+    named = [frame for frame in [*own, *its_calls] if not frame.function.startswith("<")]
+    function = [*named, *its_calls][0].function
+    return culprit, "build" if function == "__init__" else function
 
 
 def _own_place(frames: Sequence[Frame], entries: Sequence[Registered], entry: Registered) -> str:

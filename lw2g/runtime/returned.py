@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.config.structure import is_writable
 from lw2g.errors import ConfigError, ContractError, DataError, shown
@@ -24,6 +24,7 @@ __all__ = [
     "require_measurements",
     "require_mergeable",
     "require_phases",
+    "require_set",
     "require_several_classes",
     "require_sound",
     "require_step",
@@ -156,6 +157,18 @@ def require_sound(suits: Tensor, samples: Sequence[str], whose: str) -> None:
         )
 
 
+def require_set(made: object, whose: str) -> nn.Module:
+    """Return the new parameter set of a baseline.
+
+    Raises:
+        ContractError: It gives something else.
+    """
+    if isinstance(made, nn.Module):
+        return made
+    what = f"{whose}, new_set: returned {shown(made)}"
+    raise ContractError(what, "return a torch Module with the set's parameters", whose)
+
+
 def require_phases(phases: object, whose: str) -> list[Phase]:
     """Return the phases of a component for a task.
 
@@ -205,25 +218,30 @@ def require_graph(loss: Tensor, phase: str, whose: str) -> None:
         )
 
 
-def require_finite(logits: Tensor, samples: Sequence[str], whose: str) -> None:
+def require_finite(
+    logits: Tensor, features: Tensor, samples: Sequence[str], baseline: str, head: str
+) -> None:
     """Refuse logits of seen classes that are not finite; wait for the device.
 
     Args:
         logits: Of the seen classes, ``[B, C]``.
+        features: Of which they were made, ``[B, ...]``.
         samples: What the rows belong to.
-        whose: The baseline's name, for the message.
+        baseline: The baseline's name, for the message.
+        head: That of the head that predicts; empty if it is the baseline's.
 
     Raises:
         ContractError: There is one.
     """
     bad = ~logits.isfinite().all(dim=1)
     if bool(bad.any()):
-        first = samples[int(bad.int().argmax())]
-        raise ContractError(
-            f"{whose}: logits of sample {first!r} are not finite",
-            "look at its features and its head, or lower baseline.lr",
-            whose,
-        )
+        row = int(bad.int().argmax())
+        what = f"logits of sample {samples[row]!r} are not finite"
+        if head and bool(features[row].isfinite().all()):
+            remedy = "its features are: look at what `solve` and `score` return, and at what the sums hold"
+            raise ContractError(f"{head}: {what}", remedy, head)
+        remedy = "look at its features and its head, or lower baseline.lr"
+        raise ContractError(f"{baseline}: {what}", remedy, baseline)
 
 
 def require_decision(policy: str, decision: object, pool: Pool) -> Decision:

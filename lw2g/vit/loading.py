@@ -18,7 +18,7 @@ from lw2g.vit.fingerprint import WeightSource
 from lw2g.vit.hub_folder import Statistics, statistics_of
 from lw2g.vit.names import plain_name
 from lw2g.vit.opened_checkpoint import format_of
-from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialised, plain_shape
+from lw2g.vit.plain import PlainShape, PlainViT, emptied, initialise, plain_shape
 from lw2g.vit.plain_tags import PLAIN_TAGS, TagFacts
 from lw2g.vit.pool_words import Layers, Pool
 from lw2g.vit.timm_models import check_name, create_model, described, require_possible, seen_1k
@@ -156,10 +156,11 @@ def plain_model(name: str, shape: PlainShape, *, seed: int | None = None) -> Pla
     Raises:
         ConfigError: The image size does not fit the patch, or the model not into memory.
     """
-    require_possible(name, partial(PlainViT, shape, name), shape.image_size)
-    if seed is None:
-        return emptied(shape, name)
-    return initialised(shape, name, seed)
+    planned = require_possible(name, partial(PlainViT, shape, name), shape.image_size)
+    model = emptied(planned)
+    if seed is not None:
+        initialise(model, seed)
+    return model
 
 
 def _own_shape(timm_name: str, weights: Path | None, facts: tuple[object, ...]) -> PlainShape | None:

@@ -24,7 +24,7 @@ __all__ = [
     "PlainShape",
     "PlainViT",
     "emptied",
-    "initialised",
+    "initialise",
     "plain_shape",
 ]
 
@@ -211,19 +211,16 @@ class PlainViT(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
-def emptied(shape: PlainShape, name: str) -> PlainViT:
-    """Return a plain ViT whose weights are to be loaded: they hold anything, and no generator has moved."""
-    with torch.device("meta"):
-        model = PlainViT(shape, name)
+def emptied(model: PlainViT) -> PlainViT:
+    """Return a plain ViT of the meta device with memory for its weights, which hold anything yet."""
     # not `to_empty`, which imports sympy
     empty = {key: torch.empty(value.shape) for key, value in model.state_dict().items()}
     model.load_state_dict(empty, assign=True)
-    return model.eval()
+    return model
 
 
-def initialised(shape: PlainShape, name: str, seed: int) -> PlainViT:
-    """Return a plain ViT with random weights from a seed; no generator of torch has moved."""
-    model = emptied(shape, name)
+def initialise(model: PlainViT, seed: int) -> None:
+    """Give a plain ViT random weights from a seed; no generator of torch moves."""
     generator = torch.Generator().manual_seed(seed)
     for key, parameter in model.named_parameters():
         if parameter.ndim > 1:
@@ -231,7 +228,6 @@ def initialised(shape: PlainShape, name: str, seed: int) -> PlainViT:
         else:
             is_scale = key.endswith(("norm1.weight", "norm2.weight", "norm.weight"))
             nn.init.constant_(parameter, 1.0 if is_scale else 0.0)
-    return model
 
 
 def checkpoint_filter_fn(state: dict[str, Tensor], model: PlainViT, **options: Any) -> dict[str, Tensor]:

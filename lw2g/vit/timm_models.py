@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ from lw2g.vit.anatomy import has_blocks, model_name
 from lw2g.vit.sizes import bytes_per_image, require_frozen_features, sizes_of
 
 __all__ = ["check_name", "create_model", "described", "require_possible", "seen_1k"]
+
+M = TypeVar("M", bound=nn.Module)
 
 
 def check_name(timm_name: str, *, needs_tag: bool) -> bool:
@@ -130,7 +132,7 @@ def _address(timm_name: str) -> str:
     return "the file"
 
 
-def require_possible(name: str, build: Callable[[], nn.Module], image_size: int | None = None) -> None:
+def require_possible(name: str, build: Callable[[], M], image_size: int | None = None) -> M:
     """Refuse a model that gives no features or cannot fit into memory, or an image size that it cannot take.
 
     Args:
@@ -138,11 +140,15 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
         build: Builds the model; called on the meta device, which needs no memory.
         image_size: Side of the input, for a model that is not built for one.
 
+    Returns:
+        The model, on the meta device: without weights.
+
     Raises:
         ConfigError: The model or the image size is refused.
     """
     with torch.device("meta"):
-        plan = build().eval()
+        plan = build()
+    plan.eval()
     require_frozen_features(plan)
     sizes = sizes_of(plan, image_size)
     side = sizes.image_size
@@ -158,6 +164,7 @@ def require_possible(name: str, build: Callable[[], nn.Module], image_size: int 
     require_memory(needed, f"backbone {name!r} for images of {side} pixels", "give a smaller image size")
     if not has_blocks(plan):
         _require_vector(name, plan, side)
+    return plan
 
 
 def _require_vector(name: str, plan: nn.Module, side: int) -> None:

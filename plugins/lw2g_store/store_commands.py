@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import click
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
 from lw2g.errors import DataError, as_word, counted
-from lw2g.runtime.console import in_units, printable
+from lw2g.runtime.console import in_units, note, printable
 from lw2g_store import stores
 from lw2g_store.layout import BADGES
 
@@ -54,6 +55,9 @@ def store() -> None:
 @click.argument("directory", metavar="DIR", type=_RUN)
 def init(directory: Path) -> None:
     """Print the files, and what comes next."""
+    lacking = _lacking_of_git()
+    if lacking:  # first: without it none of the commits below can be made
+        note(lacking)
     for path in stores.init_store(directory):
         click.echo(f"{path}")
     place = as_word(directory)
@@ -62,10 +66,28 @@ def init(directory: Path) -> None:
     )
     whole = directory.absolute()
     in_repository = any((folder / ".git").exists() for folder in (whole, *whole.parents))
-    begin = "" if in_repository else f"`git init {place}` and "
-    click.echo(f"then {begin}commit all of it, and: lw2g submit RUN --out {place} --new-protocol")
+    begin = "" if in_repository else f"git init {place} && "
+    click.echo(f"then: {begin}git -C {place} add . && git -C {place} commit -m store")
+    click.echo(
+        f"then, with your words: lw2g submit RUN --out {place} --new-protocol --who NAME "
+        f"--licence {stores.LICENCES[0]} --tuned-on nothing --runs 1"
+    )
     named = f"first lw2g store protocol {place} RUN --data NAME"
     click.echo(f"a run on your own images: {named}, then submit it without --new-protocol")
+
+
+def _lacking_of_git() -> str:
+    """Return what git lacks to commit in this folder, and what to do about it; empty if nothing."""
+    try:
+        known = subprocess.run(["git", "var", "GIT_COMMITTER_IDENT"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return "git, in which a store is kept, is not installed"
+    if known.returncode == 0:
+        return ""
+    return (
+        "git does not know who commits: git config --global user.name NAME && "
+        "git config --global user.email ADDRESS"
+    )
 
 
 @store.command(short_help="Add the protocol of a run to a store.", help=help_of(stores.add_protocol))

@@ -289,6 +289,10 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
         (["--baseline", "DER++"], "called 'DER++'; methods that keep old images: replay; `lw2g plugins base"),
         (["--baseline", "er_ace"], "'er_ace'; methods that keep old images: replay; `lw2g plugins base"),
         (["--backbone", "rsnet"], "or a model of timm with its tag, such as"),
+        (
+            ["--set", "backbone.path=x"],
+            "backbone.path: no such option (there are image_size, weights)",
+        ),
         (["--seeds", "1,1"], "expected different seeds but got (1, 1)"),
         (["--seed", "1", "--seeds", "2"], "--seed and --seeds exclude each other"),
         (["--baselin", "x"], "--baseline"),
@@ -596,6 +600,7 @@ def test_an_interrupted_command_says_so_in_a_line(monkeypatch, tmp_path):
 def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
     """The nearest name over all kinds is offered."""
     assert "'polcy' (did you mean 'policy'?)" in invoke("plugins", "polcy").stderr  # a kind
+    assert "methods that keep old images: replay; " in invoke("plugins", "icarl").stderr
     result = invoke("plugins", "hide-promt")
     assert result.exit_code == 2
     assert "no component is called 'hide-promt' (did you mean 'hide-prompt'?)" in result.stderr

@@ -508,7 +508,10 @@ def test_cancel_asks_what_runs_and_keeps_what_waits(grid, named, cancelled):
     waiting = "1 waiting cell" if cancelled == 2 else "0 waiting cells"
     goes_on = "`lw2g sweep retry here` goes on with all that is not finished\n"
     assert printed == f"asked 1 running cell to stop; {waiting} will not start\nnote: {goes_on}"
-    assert call("status", "here").endswith(f"note: no cell runs; if the sweep has ended, {goes_on}")
+    following = " now, and 'seed 0' is next" if cancelled == 1 else ""
+    assert call("status", "here").endswith(
+        f"note: no cell runs{following}; if the sweep has ended, {goes_on}"
+    )
     assert sum(one.cancelled for one in store.statuses(store.cells())) == cancelled
     assert "no cell 'seed 2' (did you mean 'seed 1'?)" in call("cancel", "here", "seed 2", code=2)
 

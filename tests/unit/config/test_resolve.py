@@ -291,8 +291,7 @@ phi = 2
         "constraints.cpk.phi: must be <= 1: 2.0",
         "constraints.orthogonl: no constraint is called 'orthogonl' (did you mean 'orthogonal'?); "
         "`lw2g plugins constraint` lists all",
-        f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give the path of a file or a "
-        "folder of weights",
+        f"backbone.weights: no file {str(tmp_path / 'gone.npz')!r}; give a file or a folder of weights",
     }
 
 

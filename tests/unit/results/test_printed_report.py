@@ -41,6 +41,12 @@ def folder(write_run, tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Make the runs' folder the current one: their names are short then."""
+    monkeypatch.chdir(tmp_path)
+
+
 def call(*arguments: str, code: int = 0) -> str:
     """Run a command and return what it prints."""
     done = CliRunner().invoke(main, arguments)
@@ -50,26 +56,36 @@ def call(*arguments: str, code: int = 0) -> str:
 
 def test_a_list_of_runs_has_columns_for_what_differs(folder):
     """What all have is said once below, so that a line fits into a terminal of 80 columns."""
-    lines = [line.strip() for line in call("runs", folder).splitlines()]
+    lines = [line.strip() for line in call("runs", ".").splitlines()]
     head = next(line for line in lines if line.startswith("run"))
     assert head.split() == ["run", "policy", "seed", "state", "task", "FAA"]
-    assert lines[-1].startswith("5 runs; all: baseline ")
+    assert lines[-2].startswith("5 runs; all: baseline ")
+    assert lines[-1] == "note: of those interrupted, one goes on with: lw2g resume run-4"
     assert max(map(len, lines)) <= 80
+
+
+def test_a_list_of_runs_names_them_as_a_command_takes_them(write_run, tmp_path):
+    """With the folder in which they were looked for, in quotes where a shell needs them."""
+    run = write_run(70.0)
+    (tmp_path / "my runs").mkdir()
+    run.path.rename(tmp_path / "my runs" / "run-0")
+    (line,) = [line for line in call("runs", "my runs").splitlines() if "run-0" in line]
+    assert line.split("dual-prompt")[0].strip() == "'my runs/run-0'"
 
 
 def test_a_list_of_runs_tells_equal_methods_apart_and_has_no_empty_column(write_run, tmp_path):
     """The baseline is named as in reports; options outside its name have a column, the seed has its own."""
     write_run(70.0, **{"baseline.name": "ranpac", "run.seed": 1, "benchmark.root": "/here"})
     write_run(71.0, **{"baseline.name": "ranpac", "baseline.epochs": 7, "benchmark.root": "/elsewhere"})
-    both = call("runs", str(tmp_path)).splitlines()
+    both = call("runs", ".").splitlines()
     assert both[1].split() == ["run", "baseline", "seed", "state", "task", "FAA"]
     names = [line.split()[1] for line in both if "run-" in line]
     assert names == ["ranpac[epochs=40]", "ranpac[epochs=7]"]
     write_run(72.0, **{"baseline.name": "ranpac", "benchmark.order": "seeded"})
-    more = call("runs", str(tmp_path)).splitlines()
+    more = call("runs", ".").splitlines()
     assert more[1].split() == ["run", "baseline", "options", "seed", "state", "task", "FAA"]
     assert sum("order=seeded" in line for line in more) == 1
-    one = call("runs", str(tmp_path), "--where", "seed=1").splitlines()
+    one = call("runs", ".", "--where", "seed=1").splitlines()
     assert one[1].split() == ["run", "baseline", "benchmark", "backbone", "seed", "state", "task", "FAA"]
 
 
@@ -83,7 +99,7 @@ def test_a_list_of_runs_shows_no_option_that_nothing_reads(write_run, tmp_path):
     ]
     for options in streams:
         write_run(70.0, **{"benchmark.name": "folder", "benchmark.domain_order": [], **options})
-    told = [row for row in call("runs", str(tmp_path)).splitlines() if "run-" in row]
+    told = [row for row in call("runs", ".").splitlines() if "run-" in row]
     shown = [row.split("finished")[0].split(maxsplit=1)[1].strip() for row in told]
     assert shown == [
         "stream=classes, increment=2",
@@ -98,10 +114,10 @@ def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(write_run, tmp_path,
     write_run(70.0, **LW2G)
     write_run(71.0, **{"baseline.epochs": 7, "run.seed": 1})
     monkeypatch.setenv("COLUMNS", "70")
-    wide = call("runs", str(tmp_path)).splitlines()
+    wide = call("runs", ".").splitlines()
     assert wide[1].split() == ["run", "baseline", "policy", "seed", "state", "task", "FAA"]
     monkeypatch.setenv("COLUMNS", "64")
-    narrow = [line.strip() for line in call("runs", str(tmp_path)).splitlines()]
+    narrow = [line.strip() for line in call("runs", ".").splitlines()]
     assert narrow[1].split() == ["state", "task", "FAA", "run"]
     assert narrow[3].split() == ["finished", "2/2", "70.00", "run-0"]
     assert narrow[4] == "dual-prompt, policy min, seed 0"
@@ -385,7 +401,7 @@ def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
     write_run(70.0, **{"baseline.name": "ranpac"})
     listed = {
         line.split()[1].partition("[")[0]: line.split()[2]
-        for line in call("runs", str(tmp_path)).splitlines()
+        for line in call("runs", ".").splitlines()
         if "run-" in line
     }
     assert listed == {"dual-prompt": "always", "ranpac": "-"}
@@ -414,7 +430,7 @@ def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
     for order, seed, other in ((2, 10, {}), (1, 2, {}), (2, 2, {}), (1, 10, {}), (1, 1, more)):
         seeds = {"benchmark.order_seed": order, "run.seed": seed}
         write_run(80.0, **{"benchmark.order": "seeded", **seeds, **other})
-    lines = call("runs", str(tmp_path)).splitlines()
+    lines = call("runs", ".").splitlines()
     told = [re.search(r"order_seed=(\d), .* (\d+) +finished", line) for line in lines if "run-" in line]
     assert [found.groups() for found in told] == [
         ("1", "2"),
@@ -430,7 +446,7 @@ def test_a_list_of_runs_shows_the_options_that_tell_most_apart(write_run, tmp_pa
     rare = {"baseline.epochs": 7, "benchmark.increment": 5, "growth.energy": 0.5}
     for number in range(4):
         write_run(80.0, **{"run.max_batches": number + 1, **(rare if number == 0 else {})})
-    lines = [line for line in call("runs", str(tmp_path)).splitlines() if "run-" in line]
+    lines = [line for line in call("runs", ".").splitlines() if "run-" in line]
     assert len({re.search(r"max_batches=([\d.]+)", line)[1] for line in lines}) == 4
 
 
@@ -511,7 +527,7 @@ def test_places_without_runs_are_refused(tmp_path):
 
 def test_runs_are_listed_and_chosen_by_their_options(folder):
     """All runs below a directory; conditions on options, short or dotted, and on the state."""
-    assert "5 runs" in call("runs", folder)
+    assert "5 runs" in call("runs", ".")
     listed = json.loads(call("runs", folder, "--json", "--where", "policy=min", "--where", "seed=1"))
     assert [(one["state"], one["metrics"]["faa"], one["options"]["run.seed"]) for one in listed] == [
         ("finished", 85.0, 1)

@@ -10,13 +10,17 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from lw2g.blocks.closed_form import Cosine
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, PluginError
 from lw2g.interfaces.baseline import Baseline
+from lw2g.interfaces.carry import Carry, Motion
 from lw2g.interfaces.component import (
     BenchmarkComponent,
+    CarryComponent,
+    HeadComponent,
     NoOptions,
     PolicyComponent,
     RetrievalComponent,
@@ -107,6 +111,34 @@ class BadBenchmark(TinyBenchmark):
         return attrs.evolve(pair, train=act, test=act)
 
 
+class BadHead(Cosine):
+    """A head that does what the test says."""
+
+    def __init__(self, config, context):
+        super().__init__(context.dim, context.num_classes)
+
+    def solve(self, seen):
+        """Solve, or not."""
+        return ACTS.get("solve", lambda found: found)(super().solve(seen))
+
+    def score(self, features, *solution):
+        """Score, or not."""
+        return ACTS.get("score", lambda found: found)(super().score(features, *solution))
+
+
+class BadCarry(Carry):
+    """A carry that does what the test says."""
+
+    candidates = ("stay",)
+
+    def __init__(self, config, context):
+        pass
+
+    def fit(self, before, after, labels, *, residual=False):
+        """Fit, or not."""
+        return ACTS["fit"]()
+
+
 class BadPlugin:
     """Registers them all."""
 
@@ -143,6 +175,16 @@ class BadPlugin:
                 name="bad-benchmark", family="tiny", config=config, build=BadBenchmark, summary=""
             )
         ]
+
+    @hookimpl
+    def lw2g_heads(self):
+        """Return the head."""
+        return [HeadComponent(name="bad-head", config=NoOptions, build=BadHead, summary="")]
+
+    @hookimpl
+    def lw2g_carries(self):
+        """Return the carry."""
+        return [CarryComponent(name="bad-carry", config=NoOptions, build=BadCarry, summary="")]
 
     @hookimpl
     def lw2g_trackers(self):
@@ -183,6 +225,57 @@ def raising(error):
         raise error
 
     return act
+
+
+OF_HEAD = ("simple-cil", {"baseline.head": "bad-head"})
+OF_CARRY = (
+    "slca-plus-plus",
+    {"baseline.head": "lda", "baseline.head_carry": "bad-carry", "baseline.epochs": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "method", "act", "told"),
+    [
+        (OF_HEAD, "solve", raising(KeyError("x")), "head 'bad-head', solve: KeyError: 'x'"),
+        (OF_HEAD, "solve", lambda _: None, "head 'bad-head', .* a tuple of tensors from solve but got None"),
+        (
+            OF_HEAD,
+            "score",
+            lambda found: found[:, 1:],
+            r"head 'bad-head', .*scores \[\d+, 2\] from score, .*, 1\]",
+        ),
+        (OF_HEAD, "score", lambda found: found * float("nan"), "head 'bad-head': logits .* not finite"),
+        (OF_CARRY, "fit", raising(KeyError("x")), "carry 'bad-carry', fit: KeyError: 'x'"),
+        (OF_CARRY, "fit", lambda: None, "carry 'bad-carry', fit: returned None"),
+        (OF_CARRY, "fit", lambda: (Motion(rows=lambda rows: rows), "go"), r"'bad-carry', fit: .*\['stay'\]"),
+        (
+            OF_CARRY,
+            "fit",
+            lambda: (Motion(rows=lambda rows: rows[1:]), "stay"),
+            r"'bad-carry', fit: the rows .* \[",
+        ),
+        (
+            OF_CARRY,
+            "fit",
+            lambda: (Motion(rows=lambda rows: rows / 0), "stay"),
+            "'bad-carry', fit: .* not finite",
+        ),
+    ],
+)
+def test_a_head_or_carry_is_named_and_not_the_baseline_that_calls_it(
+    tmp_path, acts, chosen, method, act, told
+):
+    """What it raises and what it returns is told as its own, with the method that an author wrote."""
+    acts[method] = act
+    baseline, options = chosen
+    overrides = {**QUICK, **options, "benchmark.tasks": 2}
+    if chosen is OF_HEAD:
+        del overrides["baseline.epochs"]
+    catalogue = tiny_catalogue(BadPlugin())
+    resolved = resolve(catalogue, overrides=overrides, baseline=baseline, benchmark="tiny", backbone="tiny")
+    with pytest.raises((ComponentError, ContractError), match=f"^plugin 'BadPlugin': .*{told}"):
+        start(resolved, catalogue, tmp_path / "run")
 
 
 class Strange(BaseException):
@@ -301,14 +394,16 @@ def test_an_error_with_frames_of_its_own_is_told_like_any_other(go, acts):
         go()
 
 
-def test_components_that_come_with_lw2g_are_told_alike(go, monkeypatch):
+def test_components_that_come_with_lw2g_are_told_alike(tmp_path, monkeypatch):
     """An error within a first-party method, called through a phase's step, names it and its release."""
     from lw2g_prompts.s_prompt import SPromptPlusPlus
 
     monkeypatch.setattr(SPromptPlusPlus, "features", raising(ZeroDivisionError("why")))
     who = r"\(lw2g .*\): baseline 's-prompt-plus-plus', \w+: ZeroDivisionError: why"
+    catalogue = tiny_catalogue()  # no component of this module, in which the error is raised
+    chosen = {"baseline": "s-prompt-plus-plus", "benchmark": "tiny", "backbone": "tiny"}
     with pytest.raises(ComponentError, match=who):
-        go()
+        start(resolve(catalogue, overrides=QUICK, **chosen), catalogue, tmp_path / "run")
 
 
 def test_of_components_in_one_module_the_one_with_such_a_method_is_named(go, acts):
@@ -336,6 +431,15 @@ def test_what_are_no_phases_is_told_with_what_to_return(go, monkeypatch, found):
     monkeypatch.setattr(SPromptPlusPlus, "phases", lambda *_: found)
     told = re.escape(f"phases: returned {found!r}; return a list of TrainingPhase")
     with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def test_what_is_no_set_is_told_with_what_to_return(go, monkeypatch):
+    """A method that forgets to return its new set is named."""
+    from lw2g_prompts.s_prompt import SPromptPlusPlus
+
+    monkeypatch.setattr(SPromptPlusPlus, "new_set", lambda *_: None)
+    with pytest.raises(ContractError, match=OWN + "new_set: returned None; return a torch Module"):
         go()
 
 

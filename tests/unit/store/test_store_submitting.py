@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -106,15 +107,15 @@ def test_a_first_submission_passes_the_check_of_its_change(
     assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
     naming = f"first lw2g store protocol {store} RUN --data NAME, then submit it without --new-protocol"
     assert naming in printed.output
-    assert f"then `git init {store}` and commit all of it, and: lw2g submit" in printed.output
+    assert f"then: git init {store} && git -C {store} add . && git -C {store} commit" in printed.output
     git("init", "--quiet")
     again = invoke("store", "init", store / "inner")
-    assert "then commit all of it, and: lw2g submit" in again.output
+    assert f"then: git -C {store / 'inner'} add ." in again.output
     shutil.rmtree(store / "inner")
     git("add", "--all")
     git("commit", "--quiet", "--message", "store")
-    told = ("--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing", "--runs", 1)
-    submitted = invoke("submit", honest[0], "--out", store, *told, "--new-protocol")
+    (command,) = re.findall("lw2g (submit RUN --out .*)", printed.output)  # whole, as it is printed
+    submitted = invoke(*(honest[0] if word == "RUN" else word for word in shlex.split(command)))
     assert submitted.exit_code == 0, submitted.output
     git("add", "protocols")
     git("commit", "--quiet", "--message", "protocol")

@@ -17,8 +17,8 @@ from lw2g.vit.adapter import AdapterInjection, Bottleneck
 from lw2g.vit.anatomy import attention_of, is_plain_attention
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.injection import Injection
-from lw2g.vit.loading import load_backbone
-from lw2g.vit.plain import PLAIN, PlainShape, PlainViT, initialised
+from lw2g.vit.loading import load_backbone, plain_model
+from lw2g.vit.plain import PLAIN, PlainShape, PlainViT
 from lw2g.vit.plain_tags import PLAIN_TAGS, TagFacts
 from lw2g.vit.prefix import PrefixInjection
 from lw2g.vit.taps import Tap
@@ -45,7 +45,7 @@ TAPS = [
 
 def pair() -> tuple[Backbone, Backbone]:
     """Our model and timm's with the same weights."""
-    ours = initialised(SHAPE, "tiny", seed=1)
+    ours = plain_model("tiny", SHAPE, seed=1)
     theirs = VisionTransformer(img_size=32, patch_size=8, embed_dim=48, depth=3, num_heads=4, num_classes=0)
     theirs.load_state_dict(ours.state_dict())
     assert list(theirs.state_dict()) == list(ours.state_dict())
@@ -54,7 +54,7 @@ def pair() -> tuple[Backbone, Backbone]:
 
 def tiny_state() -> dict[str, torch.Tensor]:
     """Weights of a ViT-Tiny that look trained."""
-    state = initialised(PLAIN["vit_tiny_patch16_224"], "vit_tiny_patch16_224", seed=3).state_dict()
+    state = plain_model("vit_tiny_patch16_224", PLAIN["vit_tiny_patch16_224"], seed=3).state_dict()
     return state | {"norm.weight": torch.linspace(0.5, 1.5, 192)}
 
 
