@@ -234,6 +234,8 @@ class Run(Observer):
         session = self._session
         self._learner = Learner(session, index, self)
         context = self._learner.learn(position)
+        if not self._ledger.flops:  # nothing was trained yet: predictions cost something all the same
+            self._ledger.flops = count_flops(session.parts, context, None, self._learner.images)
         if is_evaluated(index, self._goal - 1, self.resolved.config.run.evaluate):
             self._evaluate(index)
         else:
@@ -267,7 +269,8 @@ class Run(Observer):
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count the operations of a step, once a run."""
-        if hosts and not self._ledger.flops and self._learner is not None:
+        is_counted = self._ledger.flops.get("training_per_image") is not None
+        if hosts and not is_counted and self._learner is not None:
             self._ledger.flops = count_flops(self._session.parts, context, hosts[0], self._learner.images)
 
     def during(self, phase: Phase) -> AbstractContextManager[object]:
