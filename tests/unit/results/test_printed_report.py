@@ -301,6 +301,7 @@ def test_a_table_without_the_row_has_no_differences(folder, write_run):
     printed = call("report", folder, "--columns", "faa", "--against", "dual-prompt x always")
     assert printed.count("| minus dual-prompt x always |") == 1
     assert printed.count("- differences: mean") == 1
+    assert "- differences: none, as no row here is called 'dual-prompt x always'\n" in printed
     assert "'l2p' is no row" in call("report", folder, "--against", "l2p", code=2)
 
 
