@@ -285,6 +285,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
     remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
+    remarks += _elsewhere(columns)
     remarks += [f"differences: {part}" for part in on_differences(table, against)]
     remarks += [*_citations(table), *_marks(table, columns)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
@@ -313,7 +314,7 @@ def few_remarks_on(
     legend = []
     if defined:
         legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
-        legend += counted_in(table)
+        legend += [*_elsewhere(columns), *counted_in(table)]
     legend += _marks(table, columns)
     line = "; ".join(legend)
     if legend:
@@ -332,6 +333,14 @@ def few_remarks_on(
             last = f"{line}; {len(further) - 1} more remarks ({others})"
         remarks = [*shown, last]
     return remarks
+
+
+def _elsewhere(columns: Sequence[Column]) -> list[str]:
+    """Return which columns have what others call last and average accuracy, beside those over tasks."""
+    # not in the definitions themselves, by whose hashes protocols tell whether results compare
+    over_tasks = [column for column in columns if column.name in ("faa", "caa")]
+    names = ", ".join(f"{column.name}_samples" for column in over_tasks)
+    return [f"over samples, as in PILOT: {names}"] if names else []
 
 
 def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:

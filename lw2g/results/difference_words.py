@@ -60,8 +60,8 @@ def on_differences(table: Table, against: str | None) -> list[str]:
     if reference is None:
         return list(filter(None, [no_reference(table, against)]))
     parts = []
-    paired = []
-    unpaired = []
+    paired: list[Row] = []
+    unpaired: list[Row] = []
     for row in table.rows:
         if row is not reference:
             (paired if row.draws & reference.draws else unpaired).append(row)

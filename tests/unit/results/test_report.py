@@ -389,18 +389,26 @@ def test_a_real_record_has_what_reports_read(finished, catalogue):
     assert missing <= {"ari", "images_per_s", "faa_domains", "faa_told", "faa_hard", "faa_within"}
 
 
+FIRST = {"benchmark": {"name": "cifar100"}, "fingerprint": "b" * 64, "first_task": 0, "tasks": 1}
+FIRST |= {"first_class": 0, "classes": 1}
+BIRDS = {"name": "folder", "root": "/my/birds"}
+
+
 def test_benchmarks_have_tables_of_their_own(write_run, installed):
     """Another benchmark or another task size is another table."""
     runs = [
         write_run(1.0),
         write_run(2.0, **{"benchmark.increment": 20}),
         write_run(3.0, **{"benchmark.name": "x"}),
+        write_run(4.0, **{"record.sources": [FIRST, {**FIRST, "benchmark": BIRDS}]}),
     ]
-    assert [table.title for table in tables_of(runs, installed)] == [
+    assert [table.title for table in tables_of(runs[:3], installed)] == [
         "CIFAR-100, 2 classes, 10 a task",
         "CIFAR-100, 2 classes, 20 a task",
         "x, 2 classes, 10 a task",
     ]
+    (gone_on,) = tables_of(runs[3:], installed)
+    assert gone_on.title == "CIFAR-100 + folder birds, 2 classes, 10 a task"
 
 
 @pytest.mark.parametrize(
