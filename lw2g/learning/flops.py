@@ -39,9 +39,11 @@ _COUNTED: dict[Any, Any] = (
 
 
 def count_flops(
-    parts: RunParts, context: TaskContext, phase: TrainingPhase, images: ImageSet
+    parts: RunParts, context: TaskContext, phase: TrainingPhase | None, images: ImageSet
 ) -> dict[str, float | None]:
     """Return ``training_per_image`` (the host phase's step, backward included) and ``inference_per_image``.
+
+    The first is None where nothing is trained.
 
     ``expert_per_image`` is the part of the second that a frozen expert alone asks for: 0 where
     the query is computed anyway.
@@ -52,7 +54,7 @@ def count_flops(
     Args:
         parts: The run.
         context: The task.
-        phase: The host phase, joined by retrieval and constraints.
+        phase: The host phase, joined by retrieval and constraints; None where the task trained nothing.
         images: The task's training images under the test transform.
     """
     # two images, or the only one: counts are divided by their number
@@ -61,8 +63,10 @@ def count_flops(
     modules = parts.modules
     # the counter knows no fused attention
     with undisturbed(modules), sdpa_kernel(SDPBackend.MATH):
-        with only_trainable(modules, phase.trained):
-            training = _count(parts, source, lambda batch: _train(phase, batch, parts.names[0]))
+        training = None
+        if phase is not None:
+            with only_trainable(modules, phase.trained):
+                training = _count(parts, source, partial(_train, phase, owner=parts.names[0]))
         with torch.no_grad():
             inference = _count(parts, source, lambda batch: _ask(parts, batch))
             # uncounted first: a weight that updates are merged into is made then, and not for each image
@@ -102,7 +106,7 @@ def _count(parts: RunParts, source: Batch, work: Callable[[Batch], object]) -> f
     return float(counter.get_total_flops()) / len(source)
 
 
-def _train(phase: TrainingPhase, batch: Batch, owner: str) -> None:
+def _train(phase: TrainingPhase, batch: Batch, *, owner: str) -> None:
     loss = phase.step(batch).loss
     require_graph(loss, phase.name, owner)
     torch.autograd.grad(loss, phase.trained, allow_unused=True)

@@ -224,8 +224,7 @@ class Run(Observer):
 
     def _write_goal(self) -> None:
         """Write after how many tasks the run stops; nothing where these are all."""
-        all_tasks = self._goal == len(self._sizes)
-        self._files.write_goal(None if all_tasks else self._goal)
+        self._files.write_goal(None if self._goal == len(self._sizes) else self._goal)
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -234,6 +233,8 @@ class Run(Observer):
         session = self._session
         self._learner = Learner(session, index, self)
         context = self._learner.learn(position)
+        if not self._ledger.flops:  # nothing was trained yet: predictions cost something all the same
+            self._ledger.flops = count_flops(session.parts, context, None, self._learner.images)
         if is_evaluated(index, self._goal - 1, self.resolved.config.run.evaluate):
             self._evaluate(index)
         else:
@@ -267,7 +268,7 @@ class Run(Observer):
 
     def planned(self, context: TaskContext, hosts: Sequence[TrainingPhase]) -> None:
         """Count the operations of a step, once a run."""
-        if hosts and not self._ledger.flops and self._learner is not None:
+        if hosts and self._ledger.flops.get("training_per_image") is None and self._learner is not None:
             self._ledger.flops = count_flops(self._session.parts, context, hosts[0], self._learner.images)
 
     def during(self, phase: Phase) -> AbstractContextManager[object]:
@@ -331,8 +332,7 @@ class Run(Observer):
         Raises:
             DataError: A file of theirs has changed.
         """
-        file = self._session.data.changed(index, evaluated=evaluated)
-        if file is not None:
+        if (file := self._session.data.changed(index, evaluated=evaluated)) is not None:
             raise DataError(
                 f"{file!r} has changed since the run read it first, so task {index + 1} is not kept",
                 f"put the data back as they were, and go on: lw2g resume {as_word(self._files.path)}",

@@ -9,26 +9,24 @@ import attrs
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
+from lw2g.results.difference_words import on_differences, p_in_words
 from lw2g.results.paper import Printed
-from lw2g.results.run_draws import Draw, named_draws, number_of_draws, unit_of, varied_in_words
-from lw2g.results.summaries import LEAST_TESTED, Difference
+from lw2g.results.run_draws import Draw, number_of_draws
+from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
 __all__ = [
+    "ALIKE",
     "Cell",
     "Cells",
     "cell_blocks",
     "counted_in",
-    "few_in_words",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
-    "over_in_words",
-    "p_in_words",
     "remarks_on",
     "shown_columns",
     "spread",
-    "uncorrected",
     "valued_columns",
 ]
 
@@ -56,12 +54,15 @@ class Cell:
         return text + self.note
 
 
+ALIKE = ", alike"
+"""What stands behind the number of a row's runs where all give the same answers."""
 _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
 _FEW = 5
 """Remarks below a printed table at most."""
+_ORDERS = "class orders"
 _NO_SPREAD = "left out where it rounds to 0"
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
@@ -76,7 +77,7 @@ def shown_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
     kept = {*_ALWAYS, "ssp"} if any(map(_shares_sets, table.rows)) else {*_ALWAYS}
     shown = []
     for column in valued_columns(table, columns):
-        if leaves_out and len(_means(table, column)) == 1 and column.name not in kept:
+        if leaves_out and column.name not in kept and _is_equal(table, column):
             continue
         shown.append(column)
     return shown
@@ -112,6 +113,12 @@ def _are_default(columns: Sequence[Column]) -> bool:
     return tuple(column.name for column in columns[: len(DEFAULT_COLUMNS)]) == DEFAULT_COLUMNS
 
 
+def _is_equal(table: Table, column: Column) -> bool:
+    """Whether all rows have a value in a column, and the same one: where some have none, rows differ."""
+    has_all = all(row.summary(column).mean is not None for row in table.rows)
+    return has_all and len(_means(table, column)) == 1
+
+
 def _means(table: Table, column: Column) -> set[float]:
     """Return the different means in a column, as they are printed."""
     means = set()
@@ -143,7 +150,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         line: list[Cell | str] = [_row_label(row)]
         if is_mixed:
             line.append(" ".join(row.marks))
-        line.append(row.number)
+        line.append(f"{row.number}{ALIKE}" if row.alike else row.number)
         for column in columns:
             line.append(_mean(row, column, best=row in _best(table, column)))
             if column.name in published:
@@ -274,27 +281,13 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
     return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
 
 
-def p_in_words(p: float) -> str:
-    """Return a p value as it is printed."""
-    # draws tell no smaller one, and no p value is zero
-    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
-
-
-def uncorrected(rows: int) -> str:
-    """Return, to stand behind intervals of the differences of rows, that only p counts the rows."""
-    return f", not corrected for {rows} rows" if rows > 1 else ""
-
-
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
     remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
-    if _has_spread(table, columns):
-        remarks.append(f"± is one sample standard deviation, over {spread(table)}; {_NO_SPREAD}")
-    remarks += [f"differences: {part}" for part in _on_differences(table, table.reference(against))]
-    remarks += [*_citations(table), *_paper_marks(table)]
-    if any(row.control for row in table.rows):
-        remarks.append(_CONTROL)
+    remarks += _elsewhere(columns)
+    remarks += [f"differences: {part}" for part in on_differences(table, against)]
+    remarks += [*_citations(table), *_marks(table, columns)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
 
 
@@ -303,7 +296,7 @@ def few_remarks_on(
 ) -> list[str]:
     """Return the most important remarks, five at most; where there are more, the last one says how many.
 
-    What does not compare comes first.
+    What does not compare comes first; what columns and marks mean is never left out.
 
     Args:
         table: The table.
@@ -313,22 +306,19 @@ def few_remarks_on(
         defined: Whether to define the columns.
     """
     remarks = [*_by_kind(table.unlike, others), *_not_computed(table, columns)]
-    if on_differences := _on_differences(table, table.reference(against)):
-        remarks.append(f"differences: {'; '.join(on_differences)}")
+    if parts := on_differences(table, against):
+        remarks.append(f"differences: {'; '.join(parts)}")
     if table.givers:
         remarks.append("; ".join(table.givers))
     # what columns and marks mean takes one line, however many there are
     legend = []
     if defined:
         legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
-        legend += counted_in(table)
-    if _has_spread(table, columns):
-        legend.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
-    if any(row.control for row in table.rows):
-        legend.append(_CONTROL)
-    legend += _paper_marks(table)
+        legend += [*_elsewhere(columns), *counted_in(table)]
+    legend += _marks(table, columns)
+    line = "; ".join(legend)
     if legend:
-        remarks.append("; ".join(legend))
+        remarks.append(line)
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
     for notes in (_unfinished(table), _citations(table), comparing):
@@ -337,8 +327,20 @@ def few_remarks_on(
         remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
     if len(remarks) > _FEW:
         shown = remarks[: _FEW - 1]
-        remarks = [*shown, f"{len(remarks) - len(shown)} more ({others})"]
+        further = remarks[_FEW - 1 :]
+        last = f"{len(further)} more ({others})"
+        if line in further:  # a mark that nobody explains says nothing
+            last = f"{line}; {len(further) - 1} more remarks ({others})"
+        remarks = [*shown, last]
     return remarks
+
+
+def _elsewhere(columns: Sequence[Column]) -> list[str]:
+    """Return which columns have what others call last and average accuracy, beside those over tasks."""
+    # not in the definitions themselves, by whose hashes protocols tell whether results compare
+    over_tasks = [column for column in columns if column.name in ("faa", "caa")]
+    names = ", ".join(f"{column.name}_samples" for column in over_tasks)
+    return [f"over samples, as in PILOT: {names}"] if names else []
 
 
 def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:
@@ -361,7 +363,8 @@ def spread(table: Table) -> str:
     orders = {order for _, order in draws}
     if len(orders) < 2:
         return "the seeds of one class order"
-    return "class orders" if len(orders) == len(draws) else "class orders, each the mean of its seeds"
+    seeds = "" if len(orders) == len(draws) else ", each the mean of its seeds"
+    return f"{_ORDERS}{_with_drawn(table)}{seeds}"
 
 
 def counted_in(table: Table) -> list[str]:
@@ -373,71 +376,18 @@ def counted_in(table: Table) -> list[str]:
         if len(row.draws) > 1:  # a single run is one of either
             counts.add(_unit_in_words(row.draws))
     if len(counts) > 1:
-        return ["n: class orders, or the seeds of one"]
+        return [f"n: class orders{_with_drawn(table)}, or the seeds of one"]
     (unit,) = counts or {_unit_in_words({draw for row in table.rows for draw in row.draws})}
-    return [f"n: {unit}"]
+    return [f"n: {unit}{_with_drawn(table) if unit == _ORDERS else ''}"]
+
+
+def _with_drawn(table: Table) -> str:
+    """Return that class orders are draws of images, too, to stand behind them; empty where they are not."""
+    return f" (each draws its own {table.drawn_images})" if table.drawn_images else ""
 
 
 def _unit_in_words(draws: Collection[Draw]) -> str:
-    return "class orders" if len({order for _, order in draws}) > 1 else "seeds of one class order"
-
-
-def over_in_words(pairs: Collection[Draw]) -> str:
-    """Return what an interval of final accuracy is over: test images, and draws if there are several."""
-    return " and ".join(filter(None, (varied_in_words(pairs), "test images")))
-
-
-def _on_differences(table: Table, reference: Row | None) -> list[str]:
-    """Return what differences and intervals are, a statement each, and which rows have none, and why."""
-    if reference is None:
-        return []
-    parts = []
-    pairs: set[Draw] = set()
-    numbers = []
-    unpaired = []
-    for row in table.rows:
-        if row is reference:
-            continue
-        common = row.draws & reference.draws
-        if common:
-            pairs |= common
-            numbers.append(len(set(map(unit_of(common), common))))
-        else:
-            unpaired.append(row)
-    if unpaired:
-        each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
-        parts.append(f"none without a pair of equal seed and class order: {each}")
-    if numbers:
-        parts += _intervals(pairs, numbers)
-    return parts
-
-
-def _units_of(pairs: Collection[Draw]) -> str:
-    return "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
-
-
-def few_in_words(pairs: Collection[Draw], number: int) -> str:
-    """Return what a difference over so few orders or seeds does not tell; empty where they are not few."""
-    if number == 1:
-        return "a single pair tells nothing of other seeds and orders"
-    return f"{number} {_units_of(pairs)} tell little of others" if number < LEAST_TESTED else ""
-
-
-def _intervals(pairs: Collection[Draw], numbers: Sequence[int]) -> list[str]:
-    """Return what intervals and p values of differences are; ``numbers``: orders or seeds of each row."""
-    units = _units_of(pairs)
-    fewest = min(numbers)
-    few = few_in_words(pairs, fewest)
-    of_faa = [f"intervals of FAA over {over_in_words(pairs)}{f' ({few})' if few else ''}, paired bootstrap"]
-    if max(numbers) >= LEAST_TESTED:
-        of_faa.append("p corrected for the number of rows (Holm)")
-    if fewest < LEAST_TESTED:
-        of_faa.append(f"no p below five {units}")
-    return [
-        f"mean [95 % interval{uncorrected(len(numbers))}]",
-        "; ".join(of_faa),
-        f"intervals of other columns: t over {units}, from three that differ on",
-    ]
+    return _ORDERS if len({order for _, order in draws}) > 1 else "seeds of one class order"
 
 
 def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
@@ -467,10 +417,18 @@ def _citations(table: Table) -> list[str]:
     return list(dict.fromkeys(f"paper: {value.citation}" for value in _printed(table)))
 
 
-def _paper_marks(table: Table) -> list[str]:
-    """Return what the marks of published values mean, of those that stand in the table."""
-    printed = _printed(table)
+def _marks(table: Table, columns: Sequence[Column]) -> list[str]:
+    """Return what the marks in a table mean, of those that stand there."""
     marks = []
+    if _has_spread(table, columns):
+        marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
+    if any(row.alike for row in table.rows):
+        marks.append(
+            "alike: the same answers in each; between such rows intervals are over test images alone"
+        )
+    if any(row.control for row in table.rows):
+        marks.append(_CONTROL)
+    printed = _printed(table)
     if any(value.differs for value in printed):
         marks.append("* the paper's runs are known to differ from ours")
     if any(value.second_hand for value in printed):

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import attrs
+
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
 from lw2g.config.toml import flat
@@ -39,6 +41,15 @@ _FACTS = ("test_transform", "train_transform", "metrics")
 
 
 def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return the name of a run's data; of a run that went on with other data the names of all."""
+    names = [_data_title(run, catalogue)]
+    for source in run.record.get("sources", ())[1:]:
+        gone_on = attrs.evolve(run, config={**run.config, "benchmark": source["benchmark"]})
+        names.append(_data_title(gone_on, catalogue))
+    return " + ".join(dict.fromkeys(names))
+
+
+def _data_title(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return the user's title of the data, the benchmark's usual name, or that and the folders'."""
     name = str(run.options["benchmark.name"])
     known = _benchmark_of(run, catalogue)
@@ -320,7 +331,7 @@ def why_apart(parts: Sequence[Sequence[ReportedRun]], catalogue: Catalogue) -> s
     protocols = dict.fromkeys(_official_name(run) or "none" for run in firsts)
     if len(protocols) > 1:
         reasons.append(f"official protocols differ ({_listed(protocols)})")
-    tables = f"{len(parts)} tables of {benchmark_title(firsts[0], catalogue)}"
+    tables = f"{len(parts)} tables of {_data_title(firsts[0], catalogue)}"
     return f"{tables}: their {', and their '.join(reasons or ['splits differ'])}"
 
 

@@ -16,7 +16,7 @@ from lw2g.results.found_runs import ReportedRun
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.summaries import wilson
 
-__all__ = ["RightAnswers", "right_answers", "right_answers_of"]
+__all__ = ["RightAnswers", "right_answers", "right_answers_of", "shared_answers"]
 
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
@@ -91,3 +91,19 @@ def right_answers_of(run: ReportedRun) -> RightAnswers | None:
     )
     accuracy = run.metric("faa")
     return answers if accuracy is not None and abs(answers.accuracy - accuracy) < _SAME else None
+
+
+def shared_answers(answers: Sequence[RightAnswers]) -> RightAnswers | None:
+    """Return the answers that several runs share, in which an image has its mean share; None if they differ.
+
+    A head that sees no class order answers alike in all orders, which are then no draws of anything.
+    """
+    first = answers[0]
+    right = dict(zip(first.images, first.right.tolist(), strict=True))
+    shares = dict.fromkeys(first.images, 0.0)
+    for own in answers:
+        if dict(zip(own.images, own.right.tolist(), strict=True)) != right:
+            return None
+        for image, share in zip(own.images, own.shares.tolist(), strict=True):
+            shares[image] += share / len(answers)
+    return attrs.evolve(first, shares=np.array(list(shares.values())))

@@ -35,6 +35,7 @@ __all__ = [
     "baseline_of",
     "components_of",
     "composed_name",
+    "drawn_images",
     "giver_marks",
     "has_known_weights",
     "is_condition",
@@ -146,14 +147,27 @@ def unread_by(run: ReportedRun, catalogue: Catalogue) -> set[str]:
     """Return the options of a run that nothing has read, by dotted keys."""
     unread = set()
     for place, component in components_of(run, catalogue).items():
-        given = {}
-        for name in attrs.fields_dict(component.config):  # an older version may have had others
-            if f"{place}.{name}" in run.options:
-                given[name] = run.options[f"{place}.{name}"]
-        options, _ = structure(component.config, given)
+        options = _options(run, place, component)
         if options is not None:
             unread |= {f"{place}.{name}" for name in component.unread(options)}
     return unread
+
+
+def drawn_images(run: ReportedRun, catalogue: Catalogue) -> str:
+    """Return which images the seed of a run's class order draws, as its benchmark says; empty for none."""
+    benchmark = components_of(run, catalogue).get("benchmark")
+    options = None if benchmark is None else _options(run, "benchmark", benchmark)
+    return getattr(options, "drawn_images", "")
+
+
+def _options(run: ReportedRun, place: str, component: Component) -> Any:
+    """Return the options of a run's component as its code reads them; None if it refuses them."""
+    given = {}
+    for name in attrs.fields_dict(component.config):  # an older version may have had others
+        if f"{place}.{name}" in run.options:
+            given[name] = run.options[f"{place}.{name}"]
+    options, _ = structure(component.config, given)
+    return options
 
 
 def _described(run: ReportedRun, catalogue: Catalogue) -> dict[str, OptionDescription]:

@@ -32,10 +32,11 @@ from lw2g.results.conditions import (
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
-from lw2g.results.right_answers import RightAnswers, right_answers_of
+from lw2g.results.right_answers import RightAnswers, right_answers_of, shared_answers
 from lw2g.results.row_groups import runs_of_rows
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
+    drawn_images,
     giver_marks,
     labels_of,
     method_of,
@@ -140,10 +141,19 @@ class Row:
                 found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column), unit)
 
-    @property
+    @cached_property
     def answers(self) -> RightAnswers | None:
-        """The answers of its only run; None of several runs, or where its predictions are not at hand."""
-        return next(iter(self._right_answers.values()), None) if len(self.runs) == 1 else None
+        """The answers that all its runs share; None where runs differ or lack predictions."""
+        # most runs differ in the share of right answers already, which spares reading their predictions
+        if len({run.metric("faa_samples") for run in self.runs}) > 1:
+            return None
+        found = self._right_answers
+        return shared_answers(list(found.values())) if len(found) == len(self.runs) else None
+
+    @property
+    def alike(self) -> bool:
+        """Whether it has several runs, all of which give the same answers: it sees neither order nor seed."""
+        return len(self.runs) > 1 and self.answers is not None
 
     @cached_property
     def _right_answers(self) -> Mapping[Draw, RightAnswers]:
@@ -177,6 +187,7 @@ class Table:
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
         alike: Those of the notes that say the same of every row.
+        drawn_images: Which images each class order draws anew; empty where all orders have the same.
         apart: Of the first of several tables of equal data and tasks, why they are not one; else empty.
     """
 
@@ -190,6 +201,7 @@ class Table:
     unlike: tuple[str, ...]
     notes: tuple[str, ...]
     alike: frozenset[str] = frozenset()
+    drawn_images: str = ""
     apart: str = ""
 
     @property
@@ -368,7 +380,8 @@ def _table(
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
     heads, warnings, settled = (list(heads_taken(labelled)), _warnings(rows), list(settled_notes(labelled)))
-    notes += [*heads, *warnings, *settled, *over_orders(labelled), *over_tasks(labelled)]
+    varying = [(row.label, row.runs) for row in rows if not row.alike]
+    notes += [*heads, *warnings, *settled, *over_orders(varying), *over_tasks(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),
@@ -388,6 +401,7 @@ def _table(
         ),
         notes=tuple(notes),
         alike=frozenset(_alike(rows, heads, warnings, settled)),
+        drawn_images=drawn_images(run, catalogue),
     )
 
 

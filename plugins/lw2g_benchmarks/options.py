@@ -110,7 +110,7 @@ class OrderOptions:
     def unread(self) -> dict[str, str]:
         """Return the options that nothing reads beside the others, each with what to say of it."""
         unread = {}
-        if not self.draws_order and not self.draws_images:
+        if not self.draws_order and not self.drawn_images:
             remedy = (
                 "leave class_order out"
                 if self.class_order
@@ -137,10 +137,14 @@ class OrderOptions:
         return {name: words for name, words in unread.items() if name in known}
 
     @property
-    def draws_images(self) -> bool:
-        """Whether ``order_seed`` draws images: few shots, a long tail, or a share of test images."""
-        share = getattr(self, "test_share", None)  # an option of some benchmarks
-        return self.shots is not None or self.imbalance > 1 or share is not None
+    def drawn_images(self) -> str:
+        """Which images ``order_seed`` draws, in words; few shots, a long tail or a test share do."""
+        drawn = []
+        if self.shots is not None or self.imbalance > 1:
+            drawn.append("training")
+        if getattr(self, "test_share", None) is not None:  # an option of some benchmarks
+            drawn = ["training", "test"]
+        return f"{' and '.join(drawn)} images" if drawn else ""
 
 
 def _is_share(_instance: object, _field: attrs.Attribute[Any], value: float) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import attrs
 
@@ -27,7 +28,9 @@ def curves(rows: Sequence[Row]) -> Numbers:
     """
     last = max((len(_curve(row.runs[0])) for row in rows), default=0)
     numbers: list[Sequence[Value]] = []
+    labels_of_curve: dict[tuple[float, ...], list[str]] = defaultdict(list)
     for row in rows:
+        means = []
         lines = [_curve(run) for run in row.runs]
         if row.runs[0].tasks == 1:
             lines = [line * last for line in lines]
@@ -39,7 +42,11 @@ def curves(rows: Sequence[Row]) -> Numbers:
             middle = over.mean
             ends = (middle, middle - half, middle + half)
             numbers.append((row.label, after + 1, *ends, row.number, row.control))
-    return Numbers(rows=numbers)
+            means.append(round(middle, 2))
+        labels_of_curve[tuple(means)].append(row.label)
+    # one hides the other: without a word a reader looks for it in vain
+    facts = [f"{', '.join(labels)}: the same curve" for labels in labels_of_curve.values() if len(labels) > 1]
+    return Numbers(rows=numbers, facts=facts)
 
 
 def _curve(run: ReportedRun) -> list[float | None]:
@@ -73,7 +80,7 @@ _PRICES: Mapping[str, Sequence[str]] = {
     "vectors kept (in all sets and bases)": ("prompt_vectors", "basis_vectors"),
     "numbers kept (parameters and statistics)": ("parameters", "statistics"),
     "seconds of the whole run": ("total_s",),
-    "milliseconds a test image": ("test_ms",),
+    "MFLOP of a prediction, per image": ("inference_mflop",),
 }
 """The columns whose sum is a price."""
 
@@ -103,6 +110,11 @@ def pareto(rows: Sequence[Row]) -> Numbers:
         # a price that one row alone has compares nothing, nor does one of which all rows have the least
         if len(priced) < 2 or not any(point.cost > least for point in priced):
             continue
+        shown = {f"{point.cost:.3g}" for point in priced}
+        if len(shown) == 1:  # an axis would have one number at every tick
+            others = f" (not told of {'; '.join(unknown)})" if unknown else ""
+            facts.append(f"all the same: {price} {float(shown.pop()):,g}{others}")
+            continue
         if unknown:
             why = "without sets, and not in their panel"
             if price != _SETS:
@@ -125,9 +137,11 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             )
             if best:
                 steps.append({"price": price, "cost": point.cost, "faa": point.faa})
-    if len({label for label, *_ in numbers}) < 2:
-        return Numbers(why="there are no two finished rows to compare")
-    return Numbers(rows=numbers, facts=facts, extra={"best": steps})
+    if len(rows) < 2 or not numbers:
+        return Numbers(why="; ".join(facts) or "there are no two finished rows to compare")
+    # a line has two points of one panel at least
+    has_line = any(one["price"] == next_one["price"] and one != next_one for one, next_one in pairwise(steps))
+    return Numbers(rows=numbers, facts=facts, extra={"best": steps}, has_line=has_line)
 
 
 @attrs.frozen(kw_only=True)

@@ -25,7 +25,8 @@ class Figure:
         name: Its anchor.
         title: Its title.
         reading: How to read it.
-        of_controls: What the reading adds where a row is a control.
+        of_line: What the reading adds where a line is drawn that not all numbers have.
+        of_controls: What it adds where a row is a control, of a figure with such a line where it is drawn.
         of_joint: What it adds where a run learned all tasks at once, beside others that did not.
         of: Computes its numbers from the rows of a table, or from one run.
         fields: The columns of its numbers.
@@ -47,6 +48,7 @@ class Figure:
     name: str
     title: str
     reading: str
+    of_line: str = ""
     of_controls: str = ""
     of_joint: str = ""
     of: Callable[[Any], Numbers]
@@ -72,8 +74,10 @@ class Figure:
         """Return how to read it where it shows rows of a table: nothing of rows that are not there."""
         rows = self.rows_of(table)
         parts = [self.reading]
-        if any(row.control for row in rows):
-            parts.append(self.of_controls)
+        if not self.of_line or self.of(rows).has_line:
+            parts.append(self.of_line)
+            if any(row.control for row in rows):
+                parts.append(self.of_controls)
         if len({row.runs[0].tasks == 1 for row in rows}) > 1:
             parts.append(self.of_joint)
         return " ".join(filter(None, parts))

@@ -36,12 +36,14 @@ class Numbers:
         facts: Their summary, in short sentences.
         why: Why there are no rows, in one line; empty otherwise.
         extra: Further data of the drawing, such as lines and outlines, by name.
+        has_line: Whether these draw the line that the figure's reading explains.
     """
 
     rows: Sequence[Sequence[Value]] = ()
     facts: Sequence[str] = ()
     why: str = ""
     extra: Mapping[str, Sequence[Mapping[str, Any]]] = attrs.field(factory=dict)
+    has_line: bool = False
 
 
 def mean(values: Iterable[float]) -> float:

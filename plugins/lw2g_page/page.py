@@ -20,8 +20,9 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import few_remarks_on, over_in_words, remarks_on, uncorrected, valued_columns
+from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
+from lw2g.results.difference_words import no_reference, over_in_words, uncorrected, varying_pairs
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
@@ -57,7 +58,7 @@ MARK = "<!doctype html>\n<!-- lw2g report -->"
 """The first lines of every report."""
 _MACHINE = ("python", "torch", "torchvision", "timm", "platform", "device_name", "threads", "cores")
 _UNKNOWN = "not noted"
-_NO_DATA = {"of", "reading", "of_controls", "of_joint"}
+_NO_DATA = {"of", "reading", "of_line", "of_controls", "of_joint"}
 """What the script is not given of a figure: a function, and words that stand in the page."""
 _ALL_REMARKS = "all remarks below"
 """What leads to the list of all remarks."""
@@ -271,7 +272,9 @@ def _section(
             gallery = gallery_of(best, thumbnails)
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
-    remarked = attrs.evolve(table, notes=own_notes, unfinished=())
+    without = no_reference(table, against)
+    unlike = (f"differences: {without}", *table.unlike) if without else table.unlike
+    remarked = attrs.evolve(table, unlike=unlike, notes=own_notes, unfinished=())
     reference = reference_of(table, against)
     return _Section(
         benchmark=table.benchmark,
@@ -333,7 +336,7 @@ def _over(table: Table, reference: Row | None) -> str:
     gaps = table.differences(reference, COLUMNS["faa"])
     compared = [row for row in table.rows if gaps.get(row.label) is not None]
     for row in compared:
-        pairs |= reference.draws & row.draws
+        pairs |= varying_pairs(row, reference)
     has_p = any(gap is not None and gap.p is not None for gap in gaps.values())
     corrected = "; p is corrected (Holm)" if has_p and len(compared) > 1 else ""
     return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}"

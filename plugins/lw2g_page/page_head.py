@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import few_in_words, p_in_words, spread
+from lw2g.results.cells import spread
 from lw2g.results.columns import COLUMNS
+from lw2g.results.difference_words import few_in_words, p_in_words
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
@@ -109,7 +110,11 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         return Answer("", "No run is finished yet: the numbers are those after the last task of each.")
     best = ranked[0]
     number = f"{_end_of(best):.1f} %"
-    over = f", mean of {_runs_of(best.number)}" if len(best.runs) > 1 else ""
+    over = ""
+    if best.alike:
+        over = f", with the same answers in {_runs_of(best.number)}"
+    elif len(best.runs) > 1:
+        over = f", mean of {_runs_of(best.number)}"
     tasks = best.runs[0].tasks
     after = f"right after {counted(int(tasks or 0), 'task')} (FAA, the mean over tasks{_over_images(best)})"
     if len(ranked) == 1:
@@ -178,7 +183,7 @@ def _runs_of(number: str) -> str:
 
 
 def _over_images(row: Row) -> str:
-    """Return the interval of a row's final accuracy over test images; empty for a mean of several runs."""
+    """Return the interval of a row's final accuracy over test images; empty where its runs differ."""
     answers = row.answers
     if answers is None:
         return ""
@@ -205,7 +210,7 @@ def _apart(row: Row, other: Row, whose: str, gap: Difference | None, choice: str
     if gap.is_none:
         return f"{told} as much as {whose}."
     told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
-    doubts = "; ".join(filter(None, (_interval(gap, choice), few_in_words(common, gap.n))))
+    doubts = "; ".join(filter(None, (_interval(gap, choice), few_in_words(row, other))))
     return f"{told} ({doubts})." if doubts else f"{told}."
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import Cell, mean_cells, omits_equal, p_in_words
+from lw2g.results.cells import ALIKE, Cell, mean_cells, omits_equal
 from lw2g.results.columns import COLUMNS, Column
+from lw2g.results.difference_words import p_in_words
 from lw2g.results.table import Row, Table
 from lw2g_page.page_head import SECTIONS_ABOVE
 
@@ -218,8 +219,10 @@ def _is_negative(content: Cell | str) -> bool:
 def _in_words(cell: ResultCell) -> str:
     """Return what a column says that is the same in all rows: its name, its number and its unit."""
     if cell.title == "n":
-        number = str(cell.content)
-        return f"{counted(int(number), 'run') if number.isdecimal() else number} each"
+        content = str(cell.content)
+        number = content.removesuffix(ALIKE)
+        alike = content.removeprefix(number)
+        return f"{counted(int(number), 'run') if number.isdecimal() else number} each{alike}"
     name, _, unit = cell.title.rpartition(" ")
     return f"{name} {cell.content} {unit}" if name and unit in _UNITS else f"{cell.title} {cell.content}"
 

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from lw2g.api.tabular import Verification
 from lw2g.config.directory import require_run
 from lw2g.disk.contents import read_record
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g_store import LICENCES
 
 if TYPE_CHECKING:
+    from lw2g.results.verdicts import Verdict
     from lw2g_store.badges import Badge
     from lw2g_store.submit import Packed
 
@@ -168,35 +172,61 @@ def _added_protocol(run: Path, out: Path, catalogue: Catalogue) -> Path | None:
 
 
 @expands_paths
-def verify(run: str | Path) -> Verification:
-    """Check the run, or the pack of a store in the directory ``run``.
+def verify(*runs: str | PathLike[str]) -> Verification:
+    """Check runs, and packs of stores, in and below the given directories.
 
     It compares every file with its checksum, and every matrix and metric with its value recomputed from the
     stored predictions. It needs no torch.
 
     Args:
-        run: The directory.
+        *runs: The directories, or results of :func:`lw2g.run` and :func:`lw2g.sweep`. Of several runs each
+            finding has the run's directory before its file, and a run that cannot be read is a finding.
 
     Raises:
-        DataError: There is none.
+        DataError: No directory is given, or there is no run in or below one.
     """
+    directories = list(map(Path, runs))
+    if not directories:
+        raise DataError("no directory was given", "give directories of runs")
+    places = runs_to_verify(directories)
+    if places == directories[:1]:
+        return Verification(_verdicts(places[0]))
+    from lw2g.results.verdicts import Verdict
+
+    verdicts = []
+    for place in places:
+        try:
+            of_run = _verdicts(place)
+        except Lw2gError as error:
+            verdicts.append(Verdict(what=str(place), holds=False, text=str(error)))
+        else:
+            verdicts += [attrs.evolve(one, what=str(place / one.what)) for one in of_run]
+    return Verification(verdicts)
+
+
+def _verdicts(place: Path) -> Sequence[Verdict]:
+    """Return the findings on the run, or the pack of a store, in a directory."""
     from lw2g_store import packs
 
-    if packs.is_pack(Path(run)):
-        return Verification(packs.verify(Path(run), load_catalogue()))
+    if packs.is_pack(place):
+        return list(packs.verify(place, load_catalogue()))
     from lw2g.results.verification import verify as examine
 
-    return Verification(examine(Path(run)))
+    return list(examine(place))
 
 
-def runs_to_verify(directory: Path) -> list[Path]:
-    """Return the directory, or the runs and packs below it where it is neither and there are some."""
+def runs_to_verify(directories: Sequence[Path]) -> list[Path]:
+    """Return each run and pack in or below directories once; of one without any the directory itself."""
     from lw2g.results.found_runs import find_runs
     from lw2g_store import packs
 
-    if packs.is_pack(directory) or not directory.is_dir():
-        return [directory]
-    return [run.path for run in find_runs([directory], damaged=True)] or [directory]
+    places = []
+    for directory in directories:
+        if packs.is_pack(directory) or not directory.is_dir():
+            places.append(directory)
+        else:
+            places += [run.path for run in find_runs([directory], damaged=True)] or [directory]
+    return list(dict.fromkeys(places))
 
 
 @expands_paths

@@ -21,24 +21,26 @@ __all__ = ["verify"]
 
 _MARKS = {True: "holds", False: "does not hold", None: "-"}
 _EXIT = (
-    "RUN may be a folder with runs below it: a line for each. The exit code is 1 if anything does not hold. "
-    "The log events.jsonl is not covered."
+    "Of several runs, or of a folder with runs below it, there is a line for each. The exit code is 1 if "
+    "anything does not hold. The log events.jsonl is not covered."
 )
 
 
 @click.command(help=help_of(examine, _EXIT))
-@click.argument("run", metavar="RUN", type=AnyPath(path_type=Path, file_okay=False))
+@click.argument(
+    "runs", metavar="RUN...", nargs=-1, required=True, type=AnyPath(path_type=Path, file_okay=False)
+)
 @click.option("--all", "whole", is_flag=True, help="Print every finding, not only what does not hold.")
 @json_option("Print the findings as JSON.")
 @click.pass_context
-def verify(ctx: click.Context, run: Path, whole: bool, as_json: bool) -> None:
+def verify(ctx: click.Context, runs: tuple[Path, ...], whole: bool, as_json: bool) -> None:
     """Print what does not hold."""
-    places = runs_to_verify(run)
-    if places != [run]:
+    places = runs_to_verify(runs)
+    if places != [*runs[:1]]:
         if not _all_hold(places, as_json=as_json):
             ctx.exit(1)
         return
-    result = examine(run)
+    result = examine(*places)
     broken = result.broken
     if as_json:
         click.echo(json.dumps({"holds": result.holds, "findings": result.rows()}, indent=1))

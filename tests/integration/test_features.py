@@ -114,6 +114,9 @@ def test_a_run_survives_a_crash(file: Path, tmp_path: Path, monkeypatch: pytest.
     """Resumed after a task, it ends with the bits of an undisturbed run, and `verify` agrees."""
     catalogue = load_catalogue()
     whole = start(of_file(file, catalogue, **{"baseline.head": "ridge"}), catalogue, tmp_path / "whole")
+    # what trains nothing predicts at a price all the same, here of random units and their weights
+    assert whole["flops"]["training_per_image"] is None
+    assert whole["flops"]["inference_per_image"] > 0
     begun = of_file(file, catalogue, **{"baseline.head": "ridge"})
     start(begun, catalogue, tmp_path / "cut", tasks=1)
     (tmp_path / "cut" / "goal.json").unlink()

@@ -226,4 +226,5 @@ def test_every_kind_of_head_can_have_an_expert(baseline: str, catalogue: Catalog
     policy = "one" if catalogue.get("baseline", baseline).growth == "sets" else None
     record = start(shortest(catalogue, baseline, TRAINED, policy=policy), catalogue, tmp_path / "run")
     assert record["expert"]["temperature"] > 0
+    assert record["flops"]["inference_per_image"] > 0  # where nothing is trained, too
     assert record["metrics"]["faa"] is not None

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
+import lw2g
 from listening import At, power_cut
 from lw2g.cli.main import main
 from lw2g.config.resolve import Resolved
@@ -86,6 +87,10 @@ def test_a_folder_of_runs_has_a_line_for_each(run: Path, tmp_path: Path) -> None
     assert ", first samples.json: does not match its checksum" in lines[0]
     assert lines[1].startswith(f"FAILS  {tmp_path}/lost: ")
     assert re.fullmatch(rf"holds  {run}: everything holds \(\d+ checks\)", lines[2])
+    assert invoke(tmp_path / "below", tmp_path / "lost", tmp_path, run).stdout == done.stdout  # each once
+    in_python = lw2g.verify(tmp_path / "below", run)
+    assert [one.what for one in in_python.broken] == [f"{tmp_path}/below/flipped/samples.json"]
+    assert str(tmp_path / "lost") in {one.what for one in lw2g.verify(tmp_path).broken}
     told = json.loads(invoke(tmp_path, "--json").stdout)
     assert [(Path(entry["run"]).name, entry["holds"]) for entry in told] == [
         ("flipped", False),

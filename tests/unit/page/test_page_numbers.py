@@ -34,10 +34,16 @@ MORE = {"accuracy_matrix": [[80.0, 55.0, 30.0], [None, 55.0, 30.0], [None, None,
 def rows(write_full_run, installed):
     """Two seeds of one configuration, one seed of another, one that is not finished, and a bound."""
     seeds = ({"run.seed": 0}, {"run.seed": 1})
+    work = {"flops.inference_per_image": 2e6}
     runs = [
-        write_full_run("a", overrides=seeds[0], policy="min"),
-        write_full_run("b", {**MORE, "metrics.faa": 140 / 3}, overrides=seeds[1], policy="min"),
-        write_full_run("c", {"metrics.faa": 60.0, "metrics.ssp": 3}, overrides=seeds[0], policy="always"),
+        write_full_run("a", work, overrides=seeds[0], policy="min"),
+        write_full_run("b", {**MORE, **work, "metrics.faa": 140 / 3}, overrides=seeds[1], policy="min"),
+        write_full_run(
+            "c",
+            {"metrics.faa": 60.0, "metrics.ssp": 3, "storage.basis_vectors": 70},
+            overrides=seeds[0],
+            policy="always",
+        ),
         write_full_run("d", {"tasks": 5}, overrides=seeds[0], policy="max"),
         write_full_run(
             "e",
@@ -97,13 +103,13 @@ def test_only_rows_that_nothing_beats_are_best(rows):
     best = {key: row[-2] for key, row in found.items()}
     assert best["hide-prompt x min", "sets"]
     assert best["hide-prompt x always", "sets"]
-    assert best["hide-prompt x always", "milliseconds a test image"]
-    assert not best["hide-prompt x min", "milliseconds a test image"]
-    assert not best["joint", "milliseconds a test image"]
+    assert best["hide-prompt x always", "MFLOP of a prediction, per image"]
+    assert not best["hide-prompt x min", "MFLOP of a prediction, per image"]
+    assert not best["joint", "MFLOP of a prediction, per image"]
     assert found["hide-prompt x min", "vectors kept (in all sets and bases)"][2] == 100.0
     two = {row[1] for row in compare.pareto([finished[0], finished[-1]]).rows}
     assert "sets" not in two  # of which the second row has none: nothing to compare
-    assert "milliseconds a test image" in two
+    assert "MFLOP of a prediction, per image" in two
     assert compare.pareto(finished[:1]).why == "there are no two finished rows to compare"
 
 
@@ -130,9 +136,30 @@ def test_a_row_that_pays_nothing_beats_all_others(rows):
     vectors = "vectors kept (in all sets and bases)"
     found = compare.pareto([*rows[:2], none]).rows
     assert [row[0] for row in found if row[1] == vectors and row[-2]] == ["frozen"]
-    panels = {row[1] for row in compare.pareto([none, attrs.evolve(none, label="too")]).rows}
+    more = changed(none, "more", {"storage": {**none.runs[0].record["storage"], "statistics": 900}})
+    panels = {row[1] for row in compare.pareto([none, more]).rows}
     assert "numbers kept (parameters and statistics)" in panels
     assert vectors not in panels
+
+
+def test_a_price_that_all_rows_pay_is_told_and_not_drawn(rows):
+    """Numbers that differ in the sixth digit have an axis of one number at every tick."""
+    labels = ("a", "b", "c")
+    work = [{"flops": {"inference_per_image": 2.50698e9 + at}} for at in range(3)]
+    bars = [changed(rows[0], label, of) for label, of in zip(labels, work, strict=True)]
+    numbers = compare.pareto(bars)
+    assert "MFLOP of a prediction, per image" not in {row[1] for row in numbers.rows}
+    assert "all the same: MFLOP of a prediction, per image 2,510" in numbers.why
+
+
+def test_a_line_is_told_where_one_is_drawn(rows):
+    """A single row that nothing beats has no line, and two curves in one place look like one."""
+    known, shared, *_ = rows
+    worse = changed(known, "worse", {"metrics": {**known.runs[0].record["metrics"], "faa": 1.0, "ssp": 3}})
+    assert [compare.pareto(of).has_line for of in ([known, shared], [known, worse])] == [True, False]
+    one = changed(known, "one", {"accuracy_matrix": MORE["accuracy_matrix"]})
+    assert compare.curves([one, shared, attrs.evolve(one, label="two")]).facts == ["one, two: the same curve"]
+    assert compare.curves([one, shared]).facts == []
 
 
 def test_sets_are_a_price_of_rows_that_have_some(rows):
@@ -143,15 +170,16 @@ def test_sets_are_a_price_of_rows_that_have_some(rows):
         (known.label, "sets", 2.0),
         (shared.label, "sets", 3.0),
     ]
-    assert list(numbers.facts) == ["without sets, and not in their panel: frozen"]
+    assert "without sets, and not in their panel: frozen" in numbers.facts
+    slow = changed(known, "slow", {"seconds": {"total": 20.0}})
     untimed = changed(known, "untimed", {"seconds": {}})
     assert "not told of seconds of the whole run, and left out there: untimed" in (
-        compare.pareto([known, shared, untimed]).facts
+        compare.pareto([known, slow, untimed]).facts
     )
     single = {"metrics": {**known.runs[0].record["metrics"], "ssp": 1}}
     grown = compare.pareto([changed(known, "a", single), changed(known, "b", single), frozen(known)])
     assert "sets" not in {row[1] for row in grown.rows}
-    assert not grown.facts
+    assert not any(fact.startswith("without sets") for fact in grown.facts)
 
 
 def test_storage_is_told_in_the_words_of_the_columns(rows):
@@ -200,7 +228,7 @@ def test_costs_and_times_are_told_by_part(rows):
     training = [row[3] for row in compare.costs([rows[0], headless]).rows if row[2] == "training"]
     assert training == [3.0, None]  # a row that nobody counted stands beside the others
     (figure,) = (figure for figure in FIGURES if figure.name == "costs")
-    assert "at the first training step, if a row has one" in figure.reading
+    assert "after the first task where nothing is trained" in figure.reading
     times = {row[1]: row[2] for row in compare.times(rows[:1]).rows}
     idle = attrs.evolve(
         run, record=run.record | {"seconds": {"total": 2.0, "training": 2.0, "evidence": 0.04}}

@@ -235,7 +235,8 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert remarks[1].startswith("- rows have different seeds, and ")
     assert remarks[2].startswith("- differences: mean [95 % interval, not corrected for 3 rows]; ")
     assert remarks[3].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
-    assert "; SSP: number of parameter sets in the pool that hold a task; n: seeds of one" in remarks[3]
+    assert "; SSP: number of parameter sets in the pool that hold a task; over samples, " in remarks[3]
+    assert "as in PILOT: faa_samples; n: seeds of one" in remarks[3]
     assert "class order, left out where it rounds to 0; control: a bound" in remarks[3]
     hidden = int(remarks[4].removesuffix(" more (--all)").removeprefix("- "))
     every = [line for line in call(*arguments, "--all").splitlines() if line.startswith("- ")]
@@ -317,6 +318,7 @@ def test_a_table_without_the_row_has_no_differences(folder, write_run):
     printed = call("report", folder, "--columns", "faa", "--against", "dual-prompt x always")
     assert printed.count("| minus dual-prompt x always |") == 1
     assert printed.count("- differences: mean") == 1
+    assert "- differences: none, as no row here is called 'dual-prompt x always'\n" in printed
     assert "'l2p' is no row" in call("report", folder, "--against", "l2p", code=2)
 
 

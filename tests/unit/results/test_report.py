@@ -14,18 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
+import written_runs
 from lw2g.api.given_objects import Locals
 from lw2g.disk.contents import record_hash
 from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
-from lw2g.results.cells import few_remarks_on, remarks_on, shown_columns
+from lw2g.results.cells import counted_in, few_remarks_on, mean_cells, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
+from lw2g.results.difference_words import few_in_words, on_differences
 from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import MeanStd, paired_difference, summary
 from lw2g.results.table import tables_of
 
+SAMPLES = written_runs.SAMPLES
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
 FAA = COLUMNS["faa"]
 
@@ -165,6 +168,11 @@ def test_default_columns_are_those_that_differ(write_run, installed):
         assert [name for name in names if name == "evidence_s"] == others
         asked = [column.name for column in shown_columns(table, chosen_columns("evidence_s", {}))]
         assert asked == ["evidence_s"]
+    # what one row has and the other has not tells them apart, though it is one number
+    runs = [write_run(80.0, **{"record.metrics.caa": 90.0}), write_run(70.0, **LW2G)]
+    (table,) = tables_of(runs, installed)
+    names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+    assert names == ["faa", "caa", "total_s"]
 
 
 def test_a_name_shows_what_is_composed_and_every_option_that_is_not_the_presets(write_run, installed):
@@ -381,18 +389,26 @@ def test_a_real_record_has_what_reports_read(finished, catalogue):
     assert missing <= {"ari", "images_per_s", "faa_domains", "faa_told", "faa_hard", "faa_within"}
 
 
+FIRST = {"benchmark": {"name": "cifar100"}, "fingerprint": "b" * 64, "first_task": 0, "tasks": 1}
+FIRST |= {"first_class": 0, "classes": 1}
+BIRDS = {"name": "folder", "root": "/my/birds"}
+
+
 def test_benchmarks_have_tables_of_their_own(write_run, installed):
     """Another benchmark or another task size is another table."""
     runs = [
         write_run(1.0),
         write_run(2.0, **{"benchmark.increment": 20}),
         write_run(3.0, **{"benchmark.name": "x"}),
+        write_run(4.0, **{"record.sources": [FIRST, {**FIRST, "benchmark": BIRDS}]}),
     ]
-    assert [table.title for table in tables_of(runs, installed)] == [
+    assert [table.title for table in tables_of(runs[:3], installed)] == [
         "CIFAR-100, 2 classes, 10 a task",
         "CIFAR-100, 2 classes, 20 a task",
         "x, 2 classes, 10 a task",
     ]
+    (gone_on,) = tables_of(runs[3:], installed)
+    assert gone_on.title == "CIFAR-100 + folder birds, 2 classes, 10 a task"
 
 
 @pytest.mark.parametrize(
@@ -928,6 +944,54 @@ def note_failure(run: Path) -> None:
     (run.parent / "sweep.json").write_text(json.dumps({"cells": [{"name": run.name}]}), encoding="utf-8")
     (run.parent / "failed").mkdir()
     (run.parent / "failed" / run.name).write_text("exit code 2: no", encoding="utf-8")
+
+
+def test_what_marks_mean_stands_there_however_much_is_unlike(write_run, installed):
+    """A deviation, or a mark, that nobody explains says nothing: other remarks are counted before it."""
+    runs = [write_run(80.0 + seed, **{"run.seed": seed}) for seed in (0, 1)]
+    (table,) = tables_of(runs, installed)
+    crowded = attrs.evolve(table, unlike=tuple(f"{kind}: unlike" for kind in "abcdef"))
+    *shown, legend = few_remarks_on(crowded, [FAA], None, "here")
+    assert shown == [f"{kind}: unlike" for kind in "abcd"]
+    assert "±: one sample standard deviation over the seeds of one class order" in legend
+    assert legend.endswith("; 3 more remarks (here)")
+
+
+def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypatch, tmp_path):
+    """They are marked; between two such rows an interval is over test images, however few runs."""
+    others = written_runs.SAMPLES.copy()
+    others[[0, 2], 2] = 1  # as many are right, of other images
+    for policy, seed in product(("min", "always", "max"), (0, 1)):
+        monkeypatch.setattr(written_runs, "SAMPLES", others if (policy, seed) == ("max", 1) else SAMPLES)
+        write_full_run(f"{policy}-{seed}", policy=policy, overrides={"run.seed": seed})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    assert [str(line[1]) for line in mean_cells(table, [FAA])] == ["n", "2, alike", "2", "2, alike"]
+    always, most, least = table.rows
+    assert (len(always.answers.images), most.answers) == (12, None)
+    assert few_in_words(least, always) == ""
+    assert few_in_words(least, most) == "2 seeds tell little of others"
+    both = "2 seeds of one class order and test images (2 seeds"
+    for rows, over in (((always, least), "over test images, "), (table.rows, both)):
+        told = on_differences(attrs.evolve(table, rows=rows), "always")
+        assert any(over in part for part in told)
+    assert any(one.startswith("alike: the same answers in each") for one in remarks_on(table, [FAA], None))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "n: class orders"),
+        ({"benchmark.shots": 5}, "n: class orders (each draws its own training images)"),
+        ({"benchmark.test_share": 0.2}, "n: class orders (each draws its own training and test images)"),
+    ],
+)
+def test_orders_that_draw_images_say_so(write_run, installed, options, told):
+    """Their spread is that of images, too."""
+    name = {"benchmark.name": "folder"} if "benchmark.test_share" in options else {}
+    orders = [{"benchmark.order_seed": at, "record.class_order": [at, 1 - at]} for at in (0, 1)]
+    runs = [write_run(1.0 + at, **name, **options, **order) for at, order in enumerate(orders)]
+    (table,) = tables_of(runs, installed)
+    assert counted_in(table) == [told]
 
 
 def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):

@@ -1,0 +1,111 @@
+"""What is said of differences between rows, on a terminal and on the page: over what their intervals are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from lw2g.results.run_draws import Draw, named_draws, unit_of, varied_in_words
+from lw2g.results.summaries import LEAST_TESTED
+from lw2g.results.table import Row, Table
+
+__all__ = [
+    "few_in_words",
+    "no_reference",
+    "on_differences",
+    "over_in_words",
+    "p_in_words",
+    "uncorrected",
+    "varying_pairs",
+]
+
+
+def p_in_words(p: float) -> str:
+    """Return a p value as it is printed."""
+    # draws tell no smaller one, and no p value is zero
+    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
+
+
+def uncorrected(rows: int) -> str:
+    """Return, to stand behind intervals of the differences of rows, that only p counts the rows."""
+    return f", not corrected for {rows} rows" if rows > 1 else ""
+
+
+def over_in_words(pairs: Collection[Draw]) -> str:
+    """Return what an interval of final accuracy is over: test images, and draws if there are several."""
+    return " and ".join(filter(None, (varied_in_words(pairs), "test images")))
+
+
+def varying_pairs(row: Row, other: Row) -> set[Draw]:
+    """Return the draws over which the difference of two rows varies: none where neither row sees them."""
+    return set() if row.alike and other.alike else row.draws & other.draws
+
+
+def no_reference(table: Table, against: str | None) -> str:
+    """Return why a table has no differences from the wanted row; empty where it has some."""
+    if against is None or not table.rows or table.reference(against) is not None:
+        return ""
+    if any(against in row.label for row in table.rows):
+        return "none, as there is no other row here"
+    return f"none, as no row here is called {against!r}"
+
+
+def on_differences(table: Table, against: str | None) -> list[str]:
+    """Return what differences and intervals are, a statement each, and which rows have none, and why.
+
+    Args:
+        table: The table.
+        against: Label of the row that differences refer to, or a unique part of it; None for no differences.
+    """
+    reference = table.reference(against)
+    if reference is None:
+        return list(filter(None, [no_reference(table, against)]))
+    parts = []
+    paired: list[Row] = []
+    unpaired: list[Row] = []
+    for row in table.rows:
+        if row is not reference:
+            (paired if row.draws & reference.draws else unpaired).append(row)
+    if unpaired:
+        each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
+        parts.append(f"none without a pair of equal seed and class order: {each}")
+    if paired:
+        parts += _intervals(paired, reference)
+    return parts
+
+
+def _units_of(pairs: Collection[Draw]) -> str:
+    return "class orders" if len({order for _, order in pairs}) > 1 else "seeds"
+
+
+def few_in_words(row: Row, other: Row) -> str:
+    """Return what a difference over so few orders or seeds does not tell; empty where they are not few."""
+    pairs = varying_pairs(row, other)
+    number = _number_of_units(pairs)
+    if number == 1:
+        return "a single pair tells nothing of other seeds and orders"
+    return f"{number} {_units_of(pairs)} tell little of others" if 0 < number < LEAST_TESTED else ""
+
+
+def _number_of_units(pairs: Collection[Draw]) -> int:
+    """Return how many class orders pairs have, or seeds where they have one order."""
+    return len(set(map(unit_of(pairs), pairs)))
+
+
+def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
+    """Return what intervals and p values of the differences of rows from one are."""
+    common = set().union(*(row.draws & reference.draws for row in rows))
+    varying = set().union(*(varying_pairs(row, reference) for row in rows))
+    numbers = [_number_of_units(row.draws & reference.draws) for row in rows]
+    least_known = min(rows, key=lambda row: _number_of_units(varying_pairs(row, reference)) or LEAST_TESTED)
+    few = few_in_words(least_known, reference)
+    units = _units_of(common)
+    of_faa = [f"intervals of FAA over {over_in_words(varying)}{f' ({few})' if few else ''}, paired bootstrap"]
+    if max(numbers) >= LEAST_TESTED:
+        of_faa.append("p corrected for the number of rows (Holm)")
+    if min(numbers) < LEAST_TESTED:
+        of_faa.append(f"no p below five {units}")
+    return [
+        f"mean [95 % interval{uncorrected(len(rows))}]",
+        "; ".join(of_faa),
+        f"intervals of other columns: t over {units}, from three that differ on",
+    ]
