@@ -345,7 +345,7 @@ def known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, 
         return None
     images = sum(lesson.counts.values()) / len(lesson.counts)
     gain = training_gain(images, smallest["accuracy"])
-    return None if gain is None else {**attrs.asdict(gain), "words": str(gain), "reserve": gain.reserve}
+    return None if gain is None else {**attrs.asdict(gain), "ended": gain.ended, "rests_on": gain.rests_on}
 
 
 def tell_of_sums(trained: Sequence[TrainedModel], images: int) -> None:
