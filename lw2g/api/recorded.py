@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import backbone_as_typed
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, holds_model, missing_run
 from lw2g.config.layers import word_of
@@ -23,7 +24,6 @@ from lw2g.interfaces.defaults import (
     FOLDER_BENCHMARK,
     METHODS,
     RECOMMENDED,
-    TIMM_BACKBONE,
 )
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
@@ -231,12 +231,7 @@ def next_start(record: Mapping[str, Any]) -> str:
         return ""
     root = Path(benchmark["root"])
     folder = root if benchmark.get("test_share") else root / "train"
-    words = f"lw2g start {as_word(folder)} MODEL"
-    name = backbone["model"] if backbone["name"] == TIMM_BACKBONE else backbone["name"]
-    words += f" --backbone {as_word(name)}"
-    if backbone.get("weights") is not None:
-        words += f" --weights {as_word(backbone['weights'])}"
-    return words
+    return f"lw2g start {as_word(folder)} MODEL {backbone_as_typed(backbone)}"
 
 
 @expands_paths

@@ -9,6 +9,7 @@ written.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -194,7 +195,7 @@ class FolderBenchmark(ConfiguredTransforms):
             if name not in there:
                 raise ConfigError(
                     f"benchmark.domain_order: no domain {name!r} in {str(root)!r}{nearest(name, there)}",
-                    layout,
+                    f"there are {', '.join(map(repr, there)) or 'none'}",
                 )
         if len(set(wanted)) < len(wanted):
             raise ConfigError(f"benchmark.domain_order repeats one of {wanted}", "name each domain once")
@@ -394,8 +395,8 @@ def _note(
     if found is None:
         return
     notes.append(
-        f"{found}: --set benchmark.root={found.first}{found.drawing} for one domain, or for all of them "
-        f"--set benchmark.root={found.first.parent} {found.options}"
+        f"{found}: {_as_root(found.first)}{found.drawing} for one domain, or for all of them "
+        f"{_as_root(found.first.parent)} {found.options}"
     )
 
 
@@ -408,30 +409,37 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     above = root.absolute().parent
     if root.absolute().name in SPLIT_FOLDERS and _has_splits(above):
         return DataError(
-            f"{what}, and is itself a split of {str(above)!r}", f"--set benchmark.root={root.parent}"
+            f"{what}, and is itself a split of {str(above)!r}",
+            _as_root(root.parent),
         )
     if folders and all(_has_splits(folder) for folder in folders):
         return DataError(
             f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
-            f"--set benchmark.root={folders[0]}",
+            + _as_root(folders[0]),
         )
     below = [inner for folder in folders for inner in sorted(folder.iterdir()) if _has_splits(inner)]
     if below:
         return DataError(
             f"{what}, but {counted(len(below), 'folder')} further down {'have' if len(below) > 1 else 'has'} "
             f"both ({str(below[0].relative_to(root))!r} ...)",
-            f"name one of them: --set benchmark.root={below[0]}",
+            f"name one of them: {_as_root(below[0])}",
         )
     classes = [folder for folder in folders if find_images(folder).paths]
     if len(missing) == len(SPLIT_FOLDERS) and classes:
         return DataError(
             f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
-            "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
-            f"lw2g start {root} MODEL",
+            "to draw the test images from each: --set benchmark.test_share=0.2; without a run, with its "
+            "backbone and weights if it reads photos: "
+            f"lw2g start {shlex.quote(str(root))} MODEL --backbone vit-tiny",
         )
     found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
     return DataError(f"{what} (found {found})", _layout(root, drawn=False))
+
+
+def _as_root(folder: Path) -> str:
+    """Return the option that makes a folder the root, as one types it."""
+    return f"--set benchmark.root={shlex.quote(str(folder))}"
 
 
 def _has_splits(folder: Path) -> bool:
