@@ -16,8 +16,14 @@ from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, Lw2gError, as_word, nearest, no_folder, shown
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import Kind
-from lw2g.interfaces.defaults import FOLDER_BENCHMARK, GIVEN_BENCHMARK, METHODS, PHOTO_BACKBONE
-from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.interfaces.defaults import (
+    FOLDER_BENCHMARK,
+    GIVEN_BENCHMARK,
+    METHODS,
+    PHOTO_BACKBONE,
+    TIMM_BACKBONE,
+)
+from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "RunConfig",
     "as_options",
     "as_typed",
+    "backbone_as_typed",
     "folder_as_file",
     "for_folder",
     "offered_settings",
@@ -219,6 +226,24 @@ def as_typed(choices: Mapping[str, Any]) -> str:
         else:
             words.append(f"--{key} {as_word(value)}")
     return " ".join(words)
+
+
+def backbone_as_typed(chosen: Mapping[str, Any]) -> str:
+    """Return a backbone and its weights as one types them; empty of an object of a program, or of none.
+
+    Args:
+        chosen: Its ``name``, ``weights`` and options.
+
+    >>> backbone_as_typed({"name": "timm", "model": "vit.a", "weights": "w.pt"})
+    '--backbone vit.a --weights w.pt'
+    """
+    name = chosen["name"]
+    if name is None or name.startswith(LOCAL):
+        return ""
+    if name == TIMM_BACKBONE:
+        name = chosen.get("model", name)
+    given = {"backbone": name, "weights": chosen["weights"]}
+    return as_typed({key: value for key, value in given.items() if value is not None})
 
 
 def for_folder(folder: Path, given: Container[str], classes: int | None = None) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lw2g.api.given_objects import catalogue_of
-from lw2g.config.directory import holds_model
-from lw2g.errors import ConfigError, DataError, no_image
+from lw2g.config.directory import CONFIG, holds_model
+from lw2g.errors import ConfigError, DataError, as_word, no_image
 from lw2g.ground.hub_address import is_hub_address, parsed_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.runtime.importing import importing_torch
@@ -182,6 +182,20 @@ def predict(
     if out is not None:
         write_answers(crops, entries, model.known, Path(out))
     return model, entries
+
+
+def calibrating(model: TrainedModel, run: Path) -> str:
+    """Return the command that makes a run's model anew with calibrated probabilities.
+
+    It is empty where they are, where no head in closed form answers alone, and of models that are no run.
+
+    Args:
+        model: The model.
+        run: Where it was opened.
+    """
+    if model.temperature is not None or not (run / CONFIG).is_file() or model.parts.unsolved:
+        return ""
+    return f"lw2g export {as_word(run)} MODEL --learnable"
 
 
 def _require_model_first(model: str | Path, images: Sequence[str | Path]) -> None:

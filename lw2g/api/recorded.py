@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import backbone_as_typed
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, holds_model, missing_run
 from lw2g.config.layers import word_of
@@ -21,9 +22,9 @@ from lw2g.interfaces.defaults import (
     DEFAULT_BACKBONE,
     DEFAULT_BENCHMARK,
     FOLDER_BENCHMARK,
+    FROZEN_BASELINE,
     METHODS,
     RECOMMENDED,
-    TIMM_BACKBONE,
 )
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
@@ -42,7 +43,7 @@ __all__ = [
     "interval_of",
     "manifest_of",
     "next_method",
-    "next_start",
+    "next_model",
     "over_runs",
     "results_of",
     "runs",
@@ -221,22 +222,25 @@ def next_method(record: Mapping[str, Any]) -> str:
     return f"--{word}"
 
 
-def next_start(record: Mapping[str, Any]) -> str:
-    """Return the command that makes a model of all photographs of a run; empty of other images."""
+def next_model(record: Mapping[str, Any], run: Path) -> str:
+    """Return what makes a model of a run on photographs, with the command; empty of other images.
+
+    A run that trained nothing on one folder leads to what `lw2g start` makes of all its photographs.
+    """
     config = record["config"]
     benchmark, backbone = config["benchmark"], config["backbone"]
     if benchmark["name"] != FOLDER_BENCHMARK or backbone["name"].startswith(LOCAL):
         return ""
-    if benchmark.get("stream") != "classes" or benchmark.get("boxes") or benchmark.get("more_roots"):
-        return ""
+    is_one_folder = (
+        benchmark.get("stream") == "classes"
+        and not (benchmark.get("boxes") or benchmark.get("more_roots"))
+        and len(record.get("sources", ())) <= 1  # those of an earlier lw2g had one
+    )
+    if config["baseline"]["name"] != FROZEN_BASELINE or not is_one_folder:
+        return f"the model of this run: lw2g export {as_word(run)} MODEL, then lw2g predict MODEL PHOTO"
     root = Path(benchmark["root"])
     folder = root if benchmark.get("test_share") else root / "train"
-    words = f"lw2g start {as_word(folder)} MODEL"
-    name = backbone["model"] if backbone["name"] == TIMM_BACKBONE else backbone["name"]
-    words += f" --backbone {as_word(name)}"
-    if backbone.get("weights") is not None:
-        words += f" --weights {as_word(backbone['weights'])}"
-    return words
+    return f"a model of these photos: lw2g start {as_word(folder)} MODEL {backbone_as_typed(backbone)}"
 
 
 @expands_paths

@@ -10,7 +10,7 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import head_taken, interval_of, next_method, next_start, over_runs
+from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, over_runs
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note
@@ -126,8 +126,8 @@ def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catal
         # the tables of docs/use.md have it
         why = "it trains nothing, and on most of our streams no training ended clearly above it"
         click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
-    elif len(records) == 1 and done == total and (making := next_start(first)):
-        click.echo(f"next, a model of these photos: {making}")
+    elif len(records) == 1 and done == total and (making := next_model(first, directory)):
+        click.echo(f"next, {making}")
 
 
 def _text(name: str, over: MeanStd) -> str:

@@ -179,7 +179,7 @@ class Run(Observer):
         """Return the event of the beginning, with what a user should know of what is left."""
         parts = self._session.parts
         settled = self._session.precision
-        notes, details = parts.layer_notes
+        notes, details = parts.layer_notes(sum(self._sizes[: self._goal]))
         notes += [*self._training_notes(), *self._growth_notes()]
         if settled.asked == "auto":
             # where another precision would be faster, it matters that it is not taken

@@ -28,6 +28,8 @@ _COPIES = 2
 """Copies of the largest matrix of sums while it is solved: what is factored, and its factor."""
 _NEAR = 0.5
 """The share of the memory from which on a user is told what sums take."""
+_LITTLE = 2**26
+"""Bytes of sums below which nobody is told of them."""
 _LONG = 60.0
 """Seconds of solving from which on a user is told of them."""
 
@@ -96,32 +98,35 @@ def require_layers_read(
 
 
 def layer_notes(
-    backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str
+    backbone: Backbone, baseline: Baseline, retrieval: RetrievalStrategy | None, name: str, images: int
 ) -> tuple[list[str], list[str]]:
     """Return what a user should know of features of several layers before they are computed, and details.
 
-    What they cost is a detail unless memory gets short or solving takes long. Of one layer both are empty.
+    What they cost is a detail unless memory gets short or solving takes long, and not told where it is
+    little. Of one layer both are empty.
 
     Args:
         backbone: Makes the features.
         baseline: The method.
         retrieval: What chooses its sets; None without.
         name: The baseline, as messages name it.
+        images: How many will have been learned in the end.
     """
     if not backbone.joins:
         return [], []
     known = backbone.fingerprint
     layers = "1 layer" if known.layers == 1 else f"{known.layers} layers"
     text = f"features of {layers}, {_PARTS[known.pool]}: {backbone.width:,} numbers an image"
-    kept, side = _sums((baseline, retrieval))
+    kept, side = _sums((baseline, retrieval), images)
     more = _COPIES * 8 * side**2
-    if kept:
-        text += f"; the head's sums take up to {_mebibytes(kept)} of memory"
-    if side:
-        text += f", solving them {_mebibytes(more)} more"
+    seconds = 0.0
+    if kept + more >= _LITTLE:
+        seconds = _seconds(side) if side else 0.0
+        text += (
+            f"; the head's sums take up to {_mebibytes(kept)} of memory, solving them {_mebibytes(more)} more"
+        )
     there = memory_of(backbone.device)
     is_near = there is not None and kept + more > _NEAR * there
-    seconds = _seconds(side) if side else 0.0
     # a detail has no seconds: measured anew, it would not be that of the run that is resumed
     notes, details = [], [text]
     if is_near or seconds >= _LONG:
@@ -134,8 +139,13 @@ def layer_notes(
     return notes, details
 
 
-def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
-    """Return the bytes of all sums of heads, and the side of their largest square matrix; 0 without one."""
+def _sums(modules: Sequence[nn.Module | None], images: int | None = None) -> tuple[int, int]:
+    """Return the bytes of all sums of heads, and the side of their largest square matrix; 0 without one.
+
+    Args:
+        modules: What has heads.
+        images: How many will have been learned in the end: few stand there as rows. None for any number.
+    """
     kept = 0
     side = 0
     counted: set[int] = set()
@@ -143,16 +153,24 @@ def _sums(modules: Sequence[nn.Module | None]) -> tuple[int, int]:
         if module is None:
             continue
         for part in module.modules():
-            if isinstance(part, FewRows):
+            if not isinstance(part, FewRows):
+                continue
+            width = part.rows.shape[1]
+            if images is not None and part.has_room(images - len(part.rows)):
+                # their products with each other are solved
+                kept += (images - len(part.rows)) * width * part.rows.element_size()
+                side = max(side, images)
+            else:
                 # with many images their sums stand there
                 kept += part.bytes_of_sums
+                side = max(side, width)
         for head in heads_within(module):
             for sums in head.buffers():
                 if id(sums) in counted:  # of a head within a head
                     continue
                 counted.add(id(sums))
                 kept += sums.nbytes
-                if sums.ndim >= 2 and sums.shape[-1] == sums.shape[-2]:
+                if sums.numel() and sums.ndim >= 2 and sums.shape[-1] == sums.shape[-2]:
                     side = max(side, sums.shape[-1])
     return kept, side
 

@@ -98,10 +98,13 @@ class ModelParts:
             return ""
         return f"head {self.config.head[0].name!r}"
 
-    @property
-    def layer_notes(self) -> tuple[list[str], list[str]]:
-        """What to know of features of several layers, and details of what they cost; empty of one layer."""
-        return layer_notes(self.backbone, self.baseline, self.retrieval, self.names[0])
+    def layer_notes(self, images: int) -> tuple[list[str], list[str]]:
+        """Return what to know of features of several layers, and details of what they cost.
+
+        Args:
+            images: As for :func:`~lw2g.model.layer_sizes.layer_notes`.
+        """
+        return layer_notes(self.backbone, self.baseline, self.retrieval, self.names[0], images)
 
     @property
     def unsolved(self) -> str:

@@ -9,6 +9,7 @@ written.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,8 +37,8 @@ from lw2g.plugin import (
     passed_over,
     read_crops,
 )
-from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, ClassFiles, crops_by_class
-from lw2g_benchmarks.listed_images import IMAGES_OF, FileSource, ImageFile, file_of
+from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, UNDRAWN, ClassFiles, crops_by_class
+from lw2g_benchmarks.listed_images import IMAGES_OF, Examined, FileSource, ImageFile, file_of
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered, unnamed
 from lw2g_benchmarks.recurrence import sizes_of
@@ -76,13 +77,17 @@ class FolderBenchmark(ConfiguredTransforms):
         if config.test_share is not None:
             draw = _Draw(config.test_share, config.order_seed)
         notes: _Notes = []
+        drawn = draw is not None
         if domains:
-            classes = _without(_by_domain(domains, draw, notes), config.exclude)
+            classes = _without(_by_domain(domains, notes, drawn=drawn), config.exclude)
             # a class of several domains is one class
             names = sorted({_class_of(key) for key in classes})
         else:
-            classes = _without(self._classes(draw, notes), config.exclude)
+            classes = _without(self._classes(notes, drawn=drawn), config.exclude)
             names = sorted(classes)
+        if draw is not None:  # from what is left
+            for name, (root, files) in classes.items():
+                classes[name] = (root, draw.split(root, name, files[UNDRAWN]))
         order = ordered(config, names, some=True)
         # Raw labels stay those of the full set, so that a subset keeps the numbers of its classes.
         limits = {"train": config.train_per_class, "test": config.test_per_class}
@@ -102,10 +107,11 @@ class FolderBenchmark(ConfiguredTransforms):
         except ConfigError as error:
             # what was found may say why: classes are left out, or domains are in their place
             raise ConfigError("; ".join([error.what, *notes]), error.remedy) from error
+        beside = Examined(config.exclude)
         return build_stream(
             name="folder",
-            train=self._images("train", limits["train"], classes, names, order, tuple(domains)),
-            test=self._images("test", limits["test"], classes, names, order, tuple(domains)),
+            train=self._images("train", limits["train"], classes, names, order, tuple(domains), beside),
+            test=self._images("test", limits["test"], classes, names, order, tuple(domains), beside),
             class_names=names,
             order=order,
             sizes=sizes,
@@ -115,7 +121,7 @@ class FolderBenchmark(ConfiguredTransforms):
             notes=notes,
         )
 
-    def _classes(self, draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
+    def _classes(self, notes: _Notes, *, drawn: bool) -> dict[str, ClassFiles]:
         """Return the classes of all roots, or of a file of boxes.
 
         Raises:
@@ -125,15 +131,13 @@ class FolderBenchmark(ConfiguredTransforms):
         cutting = Cutting(margin=config.margin, min_side=config.min_side, square=config.square)
         if config.boxes is None:
             cutting.require_default()
-            return _merge(self._roots(), draw, notes)
+            return _merge(self._roots(), notes, drawn=drawn)
         if config.more_roots:
             raise ConfigError("benchmark.more_roots: boxes are of images below one root", "leave it out")
         (root,) = self._roots()
         crops = read_crops(config.boxes, root, cutting)
         notes += crops.notes
-        return crops_by_class(
-            root, zip(crops.crops, crops.names, strict=True), None if draw is None else draw.split, notes
-        )
+        return crops_by_class(root, zip(crops.crops, crops.names, strict=True), notes, drawn=drawn)
 
     def _roots(self) -> list[Path]:
         """Return the root folders; each gives its name to the ids of its images, so the names must differ."""
@@ -194,7 +198,7 @@ class FolderBenchmark(ConfiguredTransforms):
             if name not in there:
                 raise ConfigError(
                     f"benchmark.domain_order: no domain {name!r} in {str(root)!r}{nearest(name, there)}",
-                    layout,
+                    f"there are {', '.join(map(repr, there)) or 'none'}",
                 )
         if len(set(wanted)) < len(wanted):
             raise ConfigError(f"benchmark.domain_order repeats one of {wanted}", "name each domain once")
@@ -208,6 +212,7 @@ class FolderBenchmark(ConfiguredTransforms):
         names: list[str],
         order: tuple[int, ...],
         domains: tuple[str, ...],
+        beside: Examined,
     ) -> LabelledImages:
         """Return the images of a split: by label, in a label by domain, in a domain by path.
 
@@ -218,6 +223,7 @@ class FolderBenchmark(ConfiguredTransforms):
             names: Class names by label.
             order: The labels in use.
             domains: Names of the domains in the wanted order; empty where the data has none.
+            beside: The images with which they are examined.
         """
         paths: list[ImageFile] = []
         ids: list[str] = []
@@ -236,7 +242,7 @@ class FolderBenchmark(ConfiguredTransforms):
                 ids += _ids(root, chosen)
                 labels += [label] * len(chosen)
                 of_domain += [number] * len(chosen)
-        source = FileSource(paths, ids, what=IMAGES_OF[split])
+        source = FileSource(paths, ids, what=IMAGES_OF[split], beside=beside)
         numbers = np.array(labels, dtype=np.int64)
         if not domains:
             return LabelledImages(source=source, labels=numbers)
@@ -272,8 +278,9 @@ def _without(classes: Mapping[str, ClassFiles], exclude: tuple[str, ...]) -> dic
                 path for image, path in zip(ids, paths, strict=True) if image not in left_out
             )
             if not files[split]:
+                which = "image" if split == UNDRAWN else f"{split} image"
                 raise ConfigError(
-                    f"benchmark.exclude leaves no {split} image of class {name!r}",
+                    f"benchmark.exclude leaves no {which} of class {name!r}",
                     "keep one, or leave the class out with benchmark.class_order",
                 )
         kept[name] = (root, files)
@@ -335,16 +342,16 @@ class _Draw:
         return {"train": tuple(splits["train"]), "test": tuple(splits["test"])}
 
 
-def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
+def _scan_root(root: Path, notes: _Notes, *, drawn: bool) -> dict[str, ClassFiles]:
     """Return class name -> files of one root.
 
     Raises:
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(no_folder(root), _layout(root, drawn=draw is not None))
+        raise DataError(no_folder(root), _layout(root, drawn=drawn))
     missing = [split for split in SPLIT_FOLDERS if not (root / split).is_dir()]
-    if draw is not None:
+    if drawn:
         if not missing:
             raise DataError(
                 f"{str(root.absolute())!r} has train/ and test/, so there is nothing to draw",
@@ -354,7 +361,7 @@ def _scan_root(root: Path, draw: _Draw | None, notes: _Notes) -> dict[str, Class
         found = find_classes(root)
         _note(found, root, "", notes)
         for name, images in found.items():
-            classes[name] = (root, draw.split(root, name, images.paths))
+            classes[name] = (root, {UNDRAWN: images.paths})
         return classes
     if missing:
         raise _lacking(root, missing)
@@ -394,8 +401,8 @@ def _note(
     if found is None:
         return
     notes.append(
-        f"{found}: --set benchmark.root={found.first}{found.drawing} for one domain, or for all of them "
-        f"--set benchmark.root={found.first.parent} {found.options}"
+        f"{found}: {_as_root(found.first)}{found.drawing} for one domain, or for all of them "
+        f"{_as_root(found.first.parent)} {found.options}"
     )
 
 
@@ -408,42 +415,49 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     above = root.absolute().parent
     if root.absolute().name in SPLIT_FOLDERS and _has_splits(above):
         return DataError(
-            f"{what}, and is itself a split of {str(above)!r}", f"--set benchmark.root={root.parent}"
+            f"{what}, and is itself a split of {str(above)!r}",
+            _as_root(root.parent),
         )
     if folders and all(_has_splits(folder) for folder in folders):
         return DataError(
             f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
             "if they are domains: --set benchmark.stream=domains; if one is the root: "
-            f"--set benchmark.root={folders[0]}",
+            + _as_root(folders[0]),
         )
     below = [inner for folder in folders for inner in sorted(folder.iterdir()) if _has_splits(inner)]
     if below:
         return DataError(
             f"{what}, but {counted(len(below), 'folder')} further down {'have' if len(below) > 1 else 'has'} "
             f"both ({str(below[0].relative_to(root))!r} ...)",
-            f"name one of them: --set benchmark.root={below[0]}",
+            f"name one of them: {_as_root(below[0])}",
         )
     classes = [folder for folder in folders if find_images(folder).paths]
     if len(missing) == len(SPLIT_FOLDERS) and classes:
         return DataError(
             f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
-            "to draw the test images from each: --set benchmark.test_share=0.2; without training: "
-            f"lw2g start {root} MODEL",
+            "to draw the test images from each: --set benchmark.test_share=0.2; without a run, with its "
+            "backbone and weights if it reads photos: "
+            f"lw2g start {shlex.quote(str(root))} MODEL --backbone vit-tiny",
         )
     found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
     return DataError(f"{what} (found {found})", _layout(root, drawn=False))
+
+
+def _as_root(folder: Path) -> str:
+    """Return the option that makes a folder the root, as one types it."""
+    return f"--set benchmark.root={shlex.quote(str(folder))}"
 
 
 def _has_splits(folder: Path) -> bool:
     return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
-def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
+def _merge(roots: list[Path], notes: _Notes, *, drawn: bool) -> dict[str, ClassFiles]:
     """Return the classes of all roots; names found in several roots get the root's name in front."""
     scans = {}
     counts: Counter[str] = Counter()
     for root in roots:
-        scan = _scan_root(root, draw, notes)
+        scan = _scan_root(root, notes, drawn=drawn)
         scans[root.resolve().name] = scan
         counts.update(scan.keys())
     merged: dict[str, ClassFiles] = {}
@@ -455,7 +469,7 @@ def _merge(roots: list[Path], draw: _Draw | None, notes: _Notes) -> dict[str, Cl
     return merged
 
 
-def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -> dict[str, ClassFiles]:
+def _by_domain(domains: Mapping[str, Path], notes: _Notes, *, drawn: bool) -> dict[str, ClassFiles]:
     """Return the classes of all domains as ``<domain>/<class>``."""
     classes: dict[str, ClassFiles] = {}
     for domain, root in domains.items():
@@ -464,7 +478,7 @@ def _by_domain(domains: Mapping[str, Path], draw: _Draw | None, notes: _Notes) -
                 f"{str(root.absolute())!r} holds images alone, as a class does",
                 "if these folders are classes, leave benchmark.stream out",
             )
-        for name, files in _scan_root(root, draw, notes).items():
+        for name, files in _scan_root(root, notes, drawn=drawn).items():
             classes[f"{domain}/{name}"] = files
     return classes
 

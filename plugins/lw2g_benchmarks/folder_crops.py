@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from lw2g.plugin import Crop, DataError, composed, counted
 from lw2g_benchmarks.listed_images import ImageFile
 
-__all__ = ["SPLIT_FOLDERS", "ClassFiles", "Draw", "crops_by_class"]
+__all__ = ["SPLIT_FOLDERS", "UNDRAWN", "ClassFiles", "crops_by_class"]
 
 SPLIT_FOLDERS = ("train", "test")
 ClassFiles: TypeAlias = tuple[Path, Mapping[str, tuple[ImageFile, ...]]]
 """The root of a class, and its images by split."""
-Draw: TypeAlias = Callable[[Path, str, Sequence[ImageFile]], Mapping[str, tuple[ImageFile, ...]]]
-"""Draws test images: root, name and images of a class -> the images by split."""
+UNDRAWN = "all"
+"""In place of a split: the images of a class from which those that test have yet to be drawn."""
 
 
 def crops_by_class(
-    root: Path, crops: Iterable[tuple[Crop, str | None]], draw: Draw | None, notes: list[str]
+    root: Path, crops: Iterable[tuple[Crop, str | None]], notes: list[str], *, drawn: bool
 ) -> dict[str, ClassFiles]:
-    """Return class name -> crops by split, which the first folder below the root says, or a draw.
+    """Return class name -> crops by split, which the first folder below the root says, or a draw to come.
 
     Raises:
         DataError: An image lies outside the root, or a class has no image in a split.
@@ -38,8 +38,8 @@ def crops_by_class(
     left_out = 0
     for name, of_class in sorted(named.items()):
         of_class.sort(key=lambda crop: (composed(crop.path.as_posix()), crop.number))
-        if draw is not None:
-            classes[name] = (root, draw(root, name, of_class))
+        if drawn:
+            classes[name] = (root, {UNDRAWN: tuple(of_class)})
             continue
         splits: dict[str, tuple[ImageFile, ...]] = {}
         for split in SPLIT_FOLDERS:

@@ -17,12 +17,15 @@ from lw2g.plugin import ConfigError, DataError, TaskStream
 from lw2g_benchmarks.given_splits import (
     WHOLE,
     GivenSplit,
+    Tasks,
     common_root,
     from_hub,
+    numbered,
     read_split,
     read_task,
     require_classes,
     require_own_images,
+    require_test_images,
 )
 from lw2g_benchmarks.options import GivenConfig
 from lw2g_benchmarks.orders import ordered
@@ -65,7 +68,7 @@ class GivenBenchmark(ConfiguredTransforms):
             )
         # with test_share a list is one split of pairs (image, label), not a list of tasks
         listed = isinstance(given, list) and config.test_share is None
-        tasks = _tasks(given, config, listed=listed)
+        tasks = numbered(_tasks(given, config, listed=listed))
         trains, tests = zip(*tasks, strict=True)
         names = _names(tasks)
         planned = _planned(tasks, domains=listed and config.stream == "domains", listed=listed)
@@ -108,7 +111,7 @@ def _deviations(config: GivenConfig) -> list[str]:
     return deviations
 
 
-def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[GivenSplit, GivenSplit]]:
+def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> Tasks:
     """Return training and test images of each given task, or of the one data set.
 
     Raises:
@@ -119,6 +122,8 @@ def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> list[tuple[Given
     pairs = given if listed else [given]
     if not pairs:
         raise DataError("benchmark: no task was given", "give a list of (train, test)")
+    if listed:
+        require_test_images(given)
     require_own_images(pairs)
     root = common_root(pairs)
     tasks = []
@@ -180,7 +185,7 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[GivenSplit, GivenSplit]
         positions = np.flatnonzero(np.array(whole.labels) == label)
         if len(positions) < 2:
             raise DataError(
-                f"benchmark: class {label} has one image, and test_share needs two: one to test with",
+                f"benchmark: class {label!r} has one image, and test_share needs two: one to test with",
                 "add images, or leave the class out",
             )
         # the share of a small class rounds to none or to all of it

@@ -6,6 +6,8 @@ A split is
 - a list of pairs ``(image, label)``, where an image is a path, a PIL image, an array or a tensor,
 - a data set with ``__len__`` and ``__getitem__`` that gives such pairs (torch, torchvision),
 - a Hugging Face data set with a column of images and one of labels.
+
+Labels are numbers from 0, or names.
 """
 
 from __future__ import annotations
@@ -14,23 +16,26 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from lw2g.plugin import ConfigError, DataError, counted, error_text, expanded, no_folder, shown
+from lw2g.plugin import ConfigError, DataError, composed, counted, error_text, expanded, no_folder, shown
 from lw2g_benchmarks.listed_images import HashedSource
 from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 
 __all__ = [
     "WHOLE",
     "GivenSplit",
+    "Tasks",
     "common_root",
     "from_hub",
+    "numbered",
     "read_split",
     "read_task",
     "require_classes",
     "require_own_images",
+    "require_test_images",
 ]
 
 _FORMS = "give (images, labels), a list of (path, label), or a data set of such pairs"
@@ -45,16 +50,46 @@ WHOLE = "the data set"
 
 @attrs.frozen(kw_only=True)
 class GivenSplit:
-    """A split of one task, or of all: images, raw labels, and names of classes by raw label."""
+    """A split of one task, or of all: images, raw labels, and names of classes by raw label.
+
+    Labels that are names become numbers once all splits are read (:func:`numbered`).
+    """
 
     source: HashedSource
-    labels: tuple[int, ...]
+    labels: tuple[Any, ...]
     names: Sequence[str] = ()
 
     @property
-    def classes(self) -> list[int]:
+    def classes(self) -> list[Any]:
         """The raw labels that occur, ascending."""
         return sorted(set(self.labels))
+
+
+Tasks: TypeAlias = list[tuple[GivenSplit, GivenSplit]]
+"""Training and test images of each task."""
+
+
+def numbered(tasks: Tasks) -> Tasks:
+    """Return tasks whose labels are numbers; names are numbered in alphabetical order over all splits.
+
+    Raises:
+        DataError: Labels of one split are names, and those of another numbers.
+    """
+    labels = {label for task in tasks for split in task for label in split.classes}
+    names = sorted(label for label in labels if isinstance(label, str))
+    if not names:
+        return tasks
+    if len(names) < len(labels):
+        raise DataError(
+            f"benchmark: some splits have names as labels, such as {names[0]!r}, and some have numbers",
+            "give names or numbers in all",
+        )
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def with_numbers(split: GivenSplit) -> GivenSplit:
+        return attrs.evolve(split, labels=tuple(numbers[name] for name in split.labels), names=names)
+
+    return [(with_numbers(train), with_numbers(test)) for train, test in tasks]
 
 
 def read_task(pair: Any, prefix: str, root: Path | None) -> tuple[GivenSplit, GivenSplit]:
@@ -76,6 +111,19 @@ def read_task(pair: Any, prefix: str, root: Path | None) -> tuple[GivenSplit, Gi
     return train, test
 
 
+def require_test_images(given: Sequence[Any]) -> None:
+    """Refuse one list of files with their labels in place of a list of tasks.
+
+    Raises:
+        DataError: It is one.
+    """
+    if given and _holds_files(given):
+        raise DataError(
+            "benchmark: a list of (path, label), and no test images",
+            "give two such lists, (train, test), or test_share=0.2, which draws the test images",
+        )
+
+
 def _are_labels(split: Any) -> bool:
     """Whether what should be test images are numbers or names: the labels of one data set."""
     if getattr(split, "ndim", None) == 1:
@@ -87,7 +135,7 @@ def _are_labels(split: Any) -> bool:
     )
 
 
-def require_classes(where: str, name: str, classes: Iterable[int], others: Iterable[int]) -> None:
+def require_classes(where: str, name: str, classes: Iterable[Any], others: Iterable[Any]) -> None:
     """Refuse a split with classes that the other one lacks.
 
     Args:
@@ -104,7 +152,7 @@ def require_classes(where: str, name: str, classes: Iterable[int], others: Itera
         return
     missing = "test" if name == "train" else "train"
     raise DataError(
-        f"benchmark: class {alone[0]} of {where} is in {name} and not in {missing}",
+        f"benchmark: class {alone[0]!r} of {where} is in {name} and not in {missing}",
         "give images of every class in both",
     )
 
@@ -133,7 +181,7 @@ def read_split(data: Any, name: str, root: Path | None) -> GivenSplit:
     """Return a split from any of its forms.
 
     Raises:
-        DataError: It is none of them, or a label is not an integer from 0.
+        DataError: It is none of them, or a label is neither a name nor an integer from 0.
     """
     if isinstance(data, tuple) and len(data) == 2:
         images, labels = data
@@ -211,23 +259,29 @@ def _labels_of(data: Any, name: str) -> Sequence[Any]:
 
 def _with_labels(source: HashedSource, labels: Iterable[Any], name: str, names: Any = ()) -> GivenSplit:
     """Return a split with checked labels."""
-    numbers = tuple(_integer(label, index, name) for index, label in enumerate(labels))
-    if not numbers:
+    checked = tuple(_class(label, index, name) for index, label in enumerate(labels))
+    if not checked:
         raise DataError(f"benchmark: {name} holds no image", "give at least one of each class")
-    return GivenSplit(source=source, labels=numbers, names=tuple(names or ()))
+    if len({type(label) for label in checked}) > 1:
+        raise DataError(
+            f"benchmark: some labels of {name} are names, and some are numbers", "give names or numbers"
+        )
+    return GivenSplit(source=source, labels=checked, names=tuple(names or ()))
 
 
-def _integer(label: Any, index: int, name: str) -> int:
-    """Return a label as a class number."""
+def _class(label: Any, index: int, name: str) -> int | str:
+    """Return a label as the number or the name of a class."""
     value = label
     # a number of numpy or torch, which a label of an array is
     if hasattr(label, "item") and not getattr(label, "ndim", 0):
         value = label.item()
+    if isinstance(value, str) and value.strip():
+        return composed(value.strip())
     # True is an int to Python, and a label of a data set that has been read wrongly
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MOST_CLASSES:
         raise DataError(
-            f"benchmark: label {index} of {name} is {shown(value)}, and no class number",
-            "number the classes 0, 1, ...",
+            f"benchmark: label {index} of {name} is {shown(value)}, and no class",
+            "give the name of a class for each image, or number the classes 0, 1, ...",
         )
     return value
 

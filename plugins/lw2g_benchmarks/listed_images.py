@@ -7,10 +7,11 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
@@ -33,6 +34,7 @@ from lw2g.plugin import (
 __all__ = [
     "IMAGES_OF",
     "READERS",
+    "Examined",
     "FileFacts",
     "FileSource",
     "HashedSource",
@@ -55,7 +57,8 @@ T = TypeVar("T")
 # threads: most of their time goes to the disk and to hashing, both of which let other threads run
 READERS = 8
 """Threads that read files."""
-_NAMED = 20
+_NAMED = 200
+"""Damaged images that the option names which leaves them out."""
 
 
 ImageFile: TypeAlias = Path | Crop
@@ -85,7 +88,13 @@ class FileSource:
     """Images in files, or parts of such, decoded at every access."""
 
     def __init__(
-        self, paths: Sequence[ImageFile], ids: Sequence[str], *, upright: bool = True, what: str = "images"
+        self,
+        paths: Sequence[ImageFile],
+        ids: Sequence[str],
+        *,
+        upright: bool = True,
+        what: str = "images",
+        beside: Examined | None = None,
     ) -> None:
         """Hold paths with one id each.
 
@@ -95,6 +104,7 @@ class FileSource:
             upright: Whether images are turned as their EXIF orientation says. Authors of published results
                 did not turn them.
             what: What they are, such as ``training images``, in the line that counts them.
+            beside: Images of other splits with which they are examined; None for none.
         """
         if len(ids) != len(paths):
             raise ValueError(f"expected {len(paths)} ids but got {len(ids)}")
@@ -102,8 +112,11 @@ class FileSource:
         self._ids = tuple(ids)
         self._upright = upright
         self._what = what
+        self._beside = Examined() if beside is None else beside
+        self._beside.sources.append(self)
         self._read: tuple[str, Contents, FileFacts] | None = None
         self._stamps: list[tuple[int, int]] = []  # bytes and time of each file, once they are read
+        self._headers: list[ImageHeader] = []  # from when files are examined until they are summed up
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -165,29 +178,57 @@ class FileSource:
 
     def _examined(self) -> tuple[str, Contents, FileFacts]:
         """Return the digest of all files, the content of each as 16 bytes, and their sizes and encodings."""
-        headers: list[ImageHeader] = []
+        # all files first: whoever has to mend a data set wants the whole list
+        self._beside.require_usable()
+        places = list(dict.fromkeys(name.partition("/")[0] for name in self._ids))
+        where = ", ".join(places) if len(places) <= _PLACES else f"{len(places)} folders"
+        headers = self._headers
+        say_once(f"{self._what} of {where}: {_summary(headers)}")
+        digests = [header.digest for header in headers]
+        whole = hashlib.sha256(b"".join(digests)).hexdigest()
+        # 16 of the 32 bytes are enough to tell images apart, and half the memory
+        contents = np.array([digest[:16] for digest in digests], dtype="S16")
+        facts = [(*header.size, header.encoding) for header in headers]
+        self._headers = []
+        return whole, contents, np.array(facts, dtype=_FACTS)
+
+    @cached_property
+    def bad(self) -> dict[str, DataError]:
+        """What is wrong with files that are no image that can be used, by their ids."""
         bad: dict[str, DataError] = {}
         # before they are read: what is written meanwhile has another time
         stamps = [stamp_of(file_of(path)) for path in self._paths]
         examined = tell_progress(examine_each(self._paths), len(self._ids))
         for name, found in zip(self._ids, examined, strict=True):
             if isinstance(found, ImageHeader):
-                headers.append(found)
+                self._headers.append(found)
             else:
                 bad[name] = found
-        # all files first: whoever has to mend a data set wants the whole list
-        if bad:
-            raise _refusal(bad, len(self._ids))
-        places = list(dict.fromkeys(name.partition("/")[0] for name in self._ids))
-        where = ", ".join(places) if len(places) <= _PLACES else f"{len(places)} folders"
-        say_once(f"{self._what} of {where}: {_summary(headers)}")
         self._stamps = stamps
-        digests = [header.digest for header in headers]
-        whole = hashlib.sha256(b"".join(digests)).hexdigest()
-        # 16 of the 32 bytes are enough to tell images apart, and half the memory
-        contents = np.array([digest[:16] for digest in digests], dtype="S16")
-        facts = [(*header.size, header.encoding) for header in headers]
-        return whole, contents, np.array(facts, dtype=_FACTS)
+        return bad
+
+
+@attrs.define(eq=False)
+class Examined:
+    """Images of several splits, whose files that cannot be used are told in one list.
+
+    Attributes:
+        excluded: The ids of images that are left out already.
+        sources: The images of each split.
+    """
+
+    excluded: Sequence[str] = ()
+    sources: list[FileSource] = attrs.field(factory=list)
+
+    def require_usable(self) -> None:
+        """Examine all files.
+
+        Raises:
+            DataError: Some are no images that can be used; names them, and the option that leaves them out.
+        """
+        bad = {name: error for source in self.sources for name, error in source.bad.items()}
+        if bad:
+            raise _refusal(bad, sum(map(len, self.sources)), self.excluded)
 
 
 def file_of(path: ImageFile) -> Path:
@@ -216,10 +257,16 @@ def content_of(image: npt.NDArray[np.uint8]) -> bytes:
     return hasher.digest()
 
 
-def _refusal(bad: Mapping[str, DataError], total: int) -> DataError:
-    """Return one error for all images that cannot be used, with the option that leaves them out."""
+def _refusal(bad: Mapping[str, DataError], total: int, excluded: Sequence[str]) -> DataError:
+    """Return one error for all images that cannot be used, with the option that leaves them out.
+
+    Args:
+        bad: What is wrong, by the ids of images.
+        total: How many there are.
+        excluded: As for :class:`Examined`.
+    """
     # in a shell's quotes, so that the line can be copied
-    names = ", ".join(f'"{name}"' for name in list(bad)[:_NAMED])
+    names = ", ".join(f'"{name}"' for name in [*excluded, *list(bad)[:_NAMED]])
     option = f"--set {shlex.quote(f'benchmark.exclude=[{names}]')}"
     if len(bad) > _NAMED:
         option += f" and {len(bad) - _NAMED} more"

@@ -19,6 +19,7 @@ from lw2g.pixels.found_images import (
     find_classes,
     image_endings,
     is_hidden,
+    named_folders,
     passed_over,
 )
 from lw2g.pixels.image_files import ImageHeader, examine_each, fault_of
@@ -73,12 +74,17 @@ class ClassImages:
         return [digest in chosen for digest in self.digests]
 
 
-def require_classes(folder: Path) -> None:
+def require_classes(folder: Path, backbone: str | None = None) -> None:
     """Look at the folders of a folder, and at no image.
 
+    Args:
+        folder: The folder.
+        backbone: Options of the backbone as one types them, for a run on what lies there; None where it is a
+            model's own, and no run is meant.
+
     Raises:
-        DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes; a
-            class has a name with control characters.
+        DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes, or
+            domains with these; a class has a name with control characters.
     """
     if not folder.is_dir():
         remedy = "give a folder that holds CLASS/IMAGE"
@@ -96,6 +102,7 @@ def require_classes(folder: Path) -> None:
             remedy = f"if it is a class itself, give {folder.parent}; else {remedy}"
         raise DataError(f"{str(folder)!r}: {what}", remedy)
     _require_no_splits(folder, names)
+    _require_no_domains(folder, names, backbone)
     if unprintable := [name for name in names if not is_name(name)]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
 
@@ -181,8 +188,13 @@ def _examined(
     return headers, bad
 
 
-def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
-    """Yield what a user should know of the folders that images were read from."""
+def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> Iterator[str]:
+    """Yield what a user should know of the folders that images were read from.
+
+    Args:
+        images: Those of each class.
+        backbone: As for :func:`require_classes`.
+    """
     classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
     bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
@@ -190,18 +202,13 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
-    inside = []
-    for name, found in classes.items():
-        if len(found.subfolders) > 1:  # one alone, as in CLASS/images/, merges nothing
-            inside += [f"{name}/{below}" for below in sorted(found.subfolders) if below]
-    if inside and len(classes) > 1:
-        yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     domains = domains_below(classes)
-    if domains is not None:
-        yield (
-            f"{domains}: lw2g start {as_word(domains.classes)} MODEL for one domain, or for all of them lw2g "
-            f"run --benchmark folder --set benchmark.root={as_word(domains.first.parent)} {domains.options}"
-        )
+    # splits in a class folder are none: those of domains have been refused
+    if domains is not None and not domains.are_split:
+        words = f"{domains}: give {as_word(domains.classes)} for one domain"
+        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
+    elif inside := _inside(classes):
+        yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
         below = sorted(only.subfolders)
@@ -211,6 +218,29 @@ def notes_of(images: Mapping[str, ClassImages]) -> Iterator[str]:
                 f"{folder!r} is the only class; if the folders in it ({_first(below)}) are the classes, give "
                 f"{folder}"
             )
+
+
+def _inside(classes: Mapping[str, FoundImages]) -> list[str]:
+    """Return the folders in class folders whose images are merged."""
+    inside = []
+    for name, found in classes.items():
+        if len(found.subfolders) > 1:  # one alone, as in CLASS/images/, merges nothing
+            inside += [f"{name}/{below}" for below in sorted(found.subfolders) if below]
+    return inside if len(classes) > 1 else []
+
+
+def _or_all_domains(root: Path, options: str, backbone: str | None) -> str:
+    """Return the command that learns domain after domain, behind what one of them takes.
+
+    Args:
+        root: The folder of the domains.
+        options: Those of the stream, as one types them.
+        backbone: As for :func:`require_classes`.
+    """
+    if backbone is None:
+        return ""
+    words = ["lw2g run --recommended", backbone, f"--benchmark folder --set benchmark.root={as_word(root)}"]
+    return f", or for all of them: {' '.join(filter(None, [*words, options]))}"
 
 
 def _first(names: Sequence[str]) -> str:
@@ -233,7 +263,27 @@ def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
     first = next((name for name in names if name.startswith("train")), names[0])
     raise DataError(
         f"{str(folder)!r} holds {splits} and no classes",
-        f"give a folder that holds CLASS/IMAGE, such as {folder / first}",
+        f"give a folder that holds CLASS/IMAGE, such as {as_word(folder / first)}",
+    )
+
+
+def _require_no_domains(folder: Path, names: Sequence[str], backbone: str | None) -> None:
+    """Refuse domains that have splits of their own: they would be learned as classes.
+
+    Raises:
+        DataError: In each folder lie splits alone, and folders in all of these.
+    """
+    below = [named_folders(folder / name) for name in names]
+    splits = [split for inside in below for (split, *_) in inside.values()]
+    if not all(inside and inside.keys() <= SPLITS for inside in below):
+        return
+    if not all(any(entry.is_dir() for entry in split.iterdir()) for split in splits):
+        return
+    first = next((split for split in splits if split.name.startswith("train")), splits[0])
+    raise DataError(
+        f"{str(folder)!r} holds domains with splits ({first.relative_to(folder)}, ...) and no classes",
+        f"give {as_word(first)} for one domain"
+        + _or_all_domains(folder, "--set benchmark.stream=domains", backbone),
     )
 
 

@@ -27,7 +27,7 @@ from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import TEACH_ANOTHER
-from lw2g_photos.step_words import doubt_words
+from lw2g_photos.step_words import as_typed, doubt_words
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -390,7 +390,7 @@ class Classroom:
         self._directory = directory
         self._model = model
         self._shown = {
-            "folder": str(directory.absolute()),
+            "folder": as_typed(str(directory.absolute())),
             "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
             "steps": len(steps),
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,

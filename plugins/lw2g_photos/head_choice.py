@@ -345,20 +345,16 @@ def known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, 
         return None
     images = sum(lesson.counts.values()) / len(lesson.counts)
     gain = training_gain(images, smallest["accuracy"])
-    return None if gain is None else {**attrs.asdict(gain), "words": str(gain), "reserve": gain.reserve}
+    return None if gain is None else {**attrs.asdict(gain), "ended": gain.ended, "rests_on": gain.rests_on}
 
 
 def tell_of_sums(trained: Sequence[TrainedModel], images: int) -> None:
-    """Say what sums of wide features take, of a head that was named or where images are many.
+    """Say what sums of wide features take, where this is much.
 
     Args:
         trained: The models that are tried, before they have learned anything; the last one is the largest.
         images: How many they are to learn.
     """
-    largest = trained[-1]
-    head = largest.baseline.closed_form
-    few = None if head is None else head.rows_in_range()
-    if len(trained) == 1 or few is None or not few.has_room(images):
-        notes, _ = largest.parts.layer_notes
-        for text in notes:
-            tell_note(text)
+    notes, _ = trained[-1].parts.layer_notes(images)
+    for text in notes:
+        tell_note(text)

@@ -160,24 +160,23 @@ def _say_what_next(report: Mapping[str, Any], made: TrainedModel, training: str)
         lines = [
             f"next: lw2g predict {model} PHOTO{_rejecting(made)}, lw2g test {model} FOLDER",
             f"more classes: lw2g learn {model} FOLDER, or in the browser lw2g teach {model}",
-            f"more accuracy: {_more_accuracy(report, training)}",
+            *_more_accuracy(report, training),
         ]
     for line in lines:
         click.echo(printable(line))
 
 
-def _more_accuracy(report: Mapping[str, Any], training: str) -> str:
-    """Return what may answer better than a new model."""
+def _more_accuracy(report: Mapping[str, Any], training: str) -> list[str]:
+    """Return in lines what may answer better than a new model; a command has a line of its own."""
     if "choice" not in report:
-        return "start without --head, which tries several layers, too"
-    more = "more images of each class"
+        return ["more accuracy: start without --head, which tries several layers, too"]
+    more = "more accuracy: more images of each class"
     if not training:
-        return more
+        return [more]
     known = report["training"]
     if known is None:
-        return f"{more}, or training: {training}"
-    told = "; ".join(filter(None, ("ViT-Tiny", known["reserve"])))
-    gained = f"ended {known['words']} ({told})"
+        return [f"{more}, or training:", f"  {training}"]
+    rests_on = f"  in {known['rests_on']}"
     if known["most"] <= 0:  # what lost on every stream is no advice
-        return f"{more}, not training, which {gained}"
-    return f"{more}; training {gained}: {training}"
+        return [f"{more}, not training, which ended {known['ended']}", rests_on]
+    return [f"{more}, or training, which ended {known['ended']}", f"{rests_on}:", f"  {training}"]

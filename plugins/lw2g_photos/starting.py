@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.api.arguments import backbone_as_typed
 from lw2g.blocks.chosen_head import UNIT_SHARE
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
@@ -87,13 +88,14 @@ def start(
                 f"{key}: only options of the backbone and of the head can be set here",
                 "run an experiment: lw2g run",
             )
+    typed = backbone_as_typed({"name": backbone, "weights": weights})
     # before the backbone, whose weights may have to be fetched
     if isinstance(folder, Path) and not folder.exists() and any(_first_of_each(out)):
-        swapped = f"lw2g start {as_word(out)} {as_word(folder)}"
+        swapped = " ".join(filter(None, [f"lw2g start {as_word(out)} {as_word(folder)}", typed]))
         raise DataError(f"no folder {str(folder)!r}", f"the photos come first: {swapped}")
     require_free(out)
     if crops is None and isinstance(folder, Path) and not is_feature_file(folder):
-        require_classes(folder)
+        require_classes(folder, typed)
     configured = partial(
         _configured,
         catalogue=catalogue,

@@ -10,6 +10,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from lw2g.api.arguments import backbone_as_typed
 from lw2g.errors import DataError, counted
 from lw2g.model.exported import Saved
 from lw2g.model.left_out import kept_of, known_before
@@ -226,7 +227,9 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
-    yield from notes_of(images)
+    begun = manifest.backbone
+    named = {**begun.options, "name": begun.name, "weights": begun.weights}
+    yield from notes_of(images, backbone_as_typed(named))
     before = set(manifest.class_map.target_names)
     after = before.union(images)
     if len(after) == 1:

@@ -13,6 +13,7 @@ import click
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g_photos import photographs
+from lw2g_photos.step_words import as_typed
 
 __all__ = ["teach"]
 
@@ -37,4 +38,4 @@ def teach(model: Path | None, no_browser: bool, **options: Any) -> None:
         # once more: a thread may still compute, and an interpreter that ends by itself would abort in it
         click.echo("\nerror: interrupted", err=True)
         os._exit(130)
-    click.echo("\nno model was made" if taught is None else f"\nthe model is {taught}")
+    click.echo("\nno model was made" if taught is None else f"\nthe model is {as_typed(str(taught))}")

@@ -19,7 +19,9 @@ BANDS = (70.0, 85.0)
 """Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
 _LIKE = 2.0
 """Streams are alike whose images a class differ by this factor at most."""
-_ALIKE = "as many images a class and as hard"
+_ALIKE = "with as many images a class and as hard"
+_CONTROL = "lw2g run --recommended"
+"""The control of the gains: runs that choose a head after each task and train nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,30 +70,34 @@ class TrainingGain:
     chosen: int = 0
     chosen_on: str = ""
 
-    def __str__(self) -> str:
-        """Return where the trained method ended, in words.
+    @property
+    def ended(self) -> str:
+        """Where the trained method ended, beside the control over which its gains were measured.
 
-        >>> str(TrainingGain(least=0.5, most=0.5, streams=1, sure=0)).partition(" with ")[0]
-        '0.5 points above such a model in the one experiment'
+        >>> TrainingGain(least=0.5, most=0.5, streams=1, sure=0).ended
+        '0.5 points above lw2g run --recommended'
         """
-        where = f"{_span(round(self.least, 1), round(self.most, 1))} such a model"
-        if self.streams == 1:
-            sure = "excludes" if self.sure else "includes"
-            return f"{where} in the one experiment with {_ALIKE}; its interval {sure} 0"
-        sure = f"in {self.sure or 'none'} the interval excludes 0"
-        return f"{where} in {self.streams} experiments with {_ALIKE}; {sure}"
+        return f"{_span(round(self.least, 1), round(self.most, 1))} {_CONTROL}"
 
     @property
-    def reserve(self) -> str:
-        """Where the method was chosen, in words; empty where none of the streams has images of it.
+    def rests_on(self) -> str:
+        """The experiments, what their intervals say, and how many have images on which it was chosen.
 
-        >>> TrainingGain(least=1.3, most=2.1, streams=2, sure=1, chosen=2, chosen_on="CIFAR-100").reserve
-        '2 of them with images of CIFAR-100, on which its method was chosen'
+        >>> TrainingGain(least=0.5, most=0.5, streams=1, sure=0).rests_on.partition("; ")[2]
+        'its interval includes 0)'
         """
-        if not self.chosen:
-            return ""
-        of_them = f"{self.chosen} of them " if self.streams > 1 else ""
-        return f"{of_them}with images of {self.chosen_on}, on which its method was chosen"
+        if self.streams == 1:
+            which = f"the one experiment {_ALIKE}"
+            sure = f"its interval {'excludes' if self.sure else 'includes'} 0"
+            has = "it has"
+        else:
+            which = f"{self.streams} experiments {_ALIKE}"
+            sure = f"in {self.sure or 'none'} the interval excludes 0"
+            has = f"{self.chosen} {'has' if self.chosen == 1 else 'have'}"
+        told = ["ViT-Tiny", sure]
+        if self.chosen:
+            told.append(f"{has} images of {self.chosen_on}, on which its method was chosen")
+        return f"{which} ({'; '.join(told)})"
 
 
 def _span(least: float, most: float) -> str:

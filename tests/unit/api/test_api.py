@@ -260,14 +260,36 @@ class Unstable(Dataset):
         return torch.rand(3, 8, 8) if self.random else torch.zeros(3, 8, 8), self.targets[index]
 
 
+@pytest.mark.parametrize("share", [None, 0.25])
+def test_labels_may_be_names(tmp_path, share):
+    """They are the classes, numbered in alphabetical order whichever task or split has them first."""
+    names = {"dog": 200, "ant": 60, "cat": 120}
+    listed = []
+    for name, grey in names.items():
+        for number in range(4):
+            Image.new("RGB", (8, 8), (grey, number, 0)).save(tmp_path / f"{name}{number}.png")
+            listed.append((tmp_path / f"{name}{number}.png", name))
+    given = listed if share else (listed[::2], listed[1::2])
+    made = GivenBenchmark(GivenConfig(increment=1, test_share=share), given).stream()
+    assert made.class_names == ("ant", "cat", "dog")
+    pixels = [int(part.train.source.image(int(part.train.indices[0]))[0, 0, 0]) for part in made.tasks]
+    assert pixels == [60, 120, 200]
+
+
 @pytest.mark.parametrize(
     ("images", "message"),
     [
         ([(TRAIN, TEST), (images_of([0], 2, 7), TEST)], "tasks 1 and 2 have the same images"),
         ([(images_of([0, 1], 2, 0), images_of([0], 2, 0))], "class 1 of task-1 is in train and not in test"),
         ([(images_of([0], 2, 0), images_of([0, 1], 2, 0))], "class 1 of task-1 is in test and not in train"),
-        ([((TRAIN[0], TRAIN[1] / 1.0), TEST)], "label 0 of task-1/train is 0.0, and no class number"),
-        ([((TRAIN[0], ["cat"] * 8), TEST)], "label 0 of task-1/train is 'cat', and no class number"),
+        ([((TRAIN[0], TRAIN[1] / 1.0), TEST)], "label 0 of task-1/train is 0.0, and no class; give the name"),
+        ([((TRAIN[0], [" "] * 8), TEST)], "label 0 of task-1/train is ' ', and no class; give the name"),
+        ([((TRAIN[0], ["cat", 0] * 4), TEST)], "some labels of task-1/train are names, and some are numbers"),
+        ([((TRAIN[0], ["cat"] * 8), TEST)], "class '?0'? of task-1 is in test and not in train"),
+        (
+            [("a.png", "cat"), ("b.png", "dog")],
+            r"list of \(path, label\), and no .* give two .* test_share=0.2",
+        ),
         ([((TRAIN[0], TRAIN[1][:3]), TEST)], "task-1/train has 8 images and 3 labels"),
         ([((TRAIN[0] * 2.0, TRAIN[1]), TEST)], "image 0: pixels of float64 from .* have no known range"),
         ([(TRAIN, (TEST[0][:0], TEST[1][:0]))], "task-1/test holds no image"),

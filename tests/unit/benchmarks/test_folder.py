@@ -266,6 +266,16 @@ def test_test_images_are_drawn_from_flat_folders(tmp_path):
     assert set(stream(root, test_share=0.2).tasks[0].test.ids) == drawn
 
 
+def test_an_image_that_is_left_out_is_not_drawn(tmp_path):
+    """Another one tests where the only test image of a class is damaged."""
+    root = make_flat(tmp_path / "photos", count=3)
+    (drawn,) = stream(root, test_share=0.2).tasks[0].test.ids
+    (other,) = stream(root, test_share=0.2, exclude=(drawn,)).tasks[0].test.ids
+    assert other != drawn
+    with pytest.raises(ConfigError, match="leaves no image of class 'ant'"):
+        stream(root, test_share=0.2, exclude=tuple(f"photos/ant/{place}.png" for place in range(3)))
+
+
 @pytest.mark.parametrize(("share", "count", "tested"), [(0.01, 2, 1), (0.99, 3, 2), (0.5, 4, 2)])
 def test_a_class_keeps_an_image_to_train_and_one_to_test(tmp_path, share, count, tested):
     """However small or large the share is."""
@@ -284,9 +294,8 @@ def test_what_cannot_be_drawn_from_is_refused(tree, tmp_path):
 def test_a_wrong_folder_names_its_command(tree, tmp_path):
     """Class folders without a split, and folders that have one each."""
     flat = make_flat(tmp_path / "photos")
-    with pytest.raises(
-        DataError, match=r"holds 2 folders of images.*benchmark\.test_share=0\.2.*lw2g\.start"
-    ):
+    start = r"lw2g\.start\(.*, backbone='vit-tiny'\)"
+    with pytest.raises(DataError, match=rf"holds 2 folders of images.*benchmark\.test_share=0\.2.*{start}"):
         stream(flat)
     make_tree(tmp_path / "both" / "sketches")
     with pytest.raises(DataError, match=r"each of its 1 folders has both.*benchmark\.stream=domains"):
@@ -331,18 +340,21 @@ def test_bad_images_are_named_before_anything_is_trained(tree, capsys):
     whole = (tree / "train" / "bee" / "0.png").read_bytes()
     (tree / "train" / "bee" / "0.png").write_bytes(whole[:-20])
     Image.new("F", (3, 3)).save(tree / "train" / "cat" / "real.tiff")
+    (tree / "test" / "cat" / "1.png").write_bytes(b"no image")
+    left_out = "insects/train/ant/0.png"
     with pytest.raises(DataError) as caught:
-        stream(tree)
-    bad = ["insects/train/ant/1.png", "insects/train/bee/0.png", "insects/train/cat/real.tiff"]
+        stream(tree, exclude=(left_out,))
+    bad = [left_out, "insects/train/ant/1.png", "insects/train/bee/0.png", "insects/train/cat/real.tiff"]
+    bad.append("insects/test/cat/1.png")
     listed = ", ".join(f'"{name}"' for name in bad)
-    assert str(caught.value).startswith("3 of 13 images cannot be used, first '")
+    assert str(caught.value).startswith("4 of 18 images cannot be used, first '")
     assert str(caught.value).endswith(f": 'benchmark.exclude=[{listed}]'")
     say_once.cache_clear()
     made = stream(tree, exclude=tuple(bad))
-    assert [len(task.train) for task in made.tasks] == [3, 3, 4]
+    assert [len(task.train) for task in made.tasks] == [2, 3, 4]
     assert "insects/train/ant/1.png" not in made.tasks[0].train.ids
-    assert made.deviations == ("3 images excluded, first insects/train/ant/1.png",)
-    assert "training images of insects: 10 images (10 RGB), 5x4 pixels\n" in capsys.readouterr().err
+    assert made.deviations == (f"5 images excluded, first {left_out}",)
+    assert "training images of insects: 9 images (9 RGB), 5x4 pixels\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import attrs
 import numpy as np
@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import lw2g
 from fake_components import CATALOGUE
 from installed import load_instead
-from lw2g.api.recorded import next_start
+from lw2g.api.recorded import next_model
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError, Interrupted, counted
 from lw2g.interfaces.component import KINDS
@@ -72,6 +72,7 @@ def runner_calls(monkeypatch):
         metrics = {"faa": 80.0 + seed, "ffm": 7.25, "pra": None, "chance_pra": None, "ssp": 1}
         return {
             "config": config | {"run": {"precision": "32-true"}},
+            "sources": [{}],
             "accuracy_matrix": [[80.0]] * outcome.get("done", 10),
             "tasks": 10,
             "task_classes": [list(range(10 * task, 10 * task + 10)) for task in range(10)],
@@ -385,37 +386,52 @@ def test_a_run_ends_in_words(fake_catalogue, runner_calls, outcome, lines):
     assert invoke("run", "--out", "here").stdout.splitlines() == lines
 
 
+EXPORT = "the model of this run: lw2g export 'my run' MODEL, then lw2g predict MODEL PHOTO"
+
+
 @pytest.mark.parametrize(
-    ("benchmark", "backbone", "made"),
+    ("changed", "made"),
     [
-        ({}, {}, "'/my photos' MODEL --backbone vit-tiny"),
-        ({}, {"weights": "w.pt"}, "'/my photos' MODEL --backbone vit-tiny --weights w.pt"),
+        ({}, "a model of these photos: lw2g start '/my photos' MODEL --backbone vit-tiny"),
         (
-            {"test_share": None},
-            {"name": "timm", "model": "vit.a"},
-            "'/my photos/train' MODEL --backbone vit.a",
+            {"backbone.weights": "w.pt"},
+            "a model of these photos: lw2g start '/my photos' MODEL --backbone vit-tiny --weights w.pt",
         ),
-        ({}, {"name": "local-mine"}, None),
-        ({"stream": "domains"}, {}, None),
-        ({"boxes": "boxes.csv"}, {}, None),
-        ({"name": "digits"}, {}, None),
+        (
+            {"benchmark.test_share": None, "backbone.name": "timm", "backbone.model": "vit.a"},
+            "a model of these photos: lw2g start '/my photos/train' MODEL --backbone vit.a",
+        ),
+        ({"backbone.name": "local-mine"}, ""),
+        ({"benchmark.name": "digits"}, ""),
+        ({"baseline.name": "slca-plus-plus"}, EXPORT),
+        ({"benchmark.stream": "domains"}, EXPORT),
+        ({"benchmark.boxes": "boxes.csv"}, EXPORT),
+        ({"sources": [{}, {}]}, EXPORT),
     ],
 )
-def test_a_run_on_photos_leads_to_a_model_of_them(benchmark, backbone, made):
-    """Of the user's own images, with the run's backbone; where one command alone makes it."""
+def test_a_run_on_photos_leads_to_a_model_of_them(changed, made):
+    """Without training one command makes it of the user's images; else it is the run's own."""
     folder = {"name": "folder", "stream": "classes", "root": "/my photos", "test_share": 0.2, "boxes": None}
     config = {
-        "benchmark": folder | {"more_roots": []} | benchmark,
-        "backbone": {"name": "vit-tiny", "weights": None} | backbone,
+        "baseline": {"name": "simple-cil"},
+        "benchmark": folder | {"more_roots": []},
+        "backbone": {"name": "vit-tiny", "weights": None},
     }
-    assert next_start({"config": config}) == ("" if made is None else f"lw2g start {made}")
+    record = {"config": config, "sources": [{}]}
+    for key, value in changed.items():
+        section, _, option = key.partition(".")
+        if option:
+            config[section][option] = value
+        else:
+            record[section] = value
+    assert next_model(record, Path("my run")) == made
 
 
 def test_a_run_on_photos_ends_with_that_command(fake_catalogue, runner_calls):
     """Once it has learned all tasks."""
     folder = {"name": "folder", "stream": "classes", "root": "photos", "test_share": 0.2, "boxes": None}
     runner_calls.outcome["config"] = {"benchmark": folder | {"more_roots": []}}
-    next_line = "next, a model of these photos: lw2g start photos MODEL --backbone micro\n"
+    next_line = "next, the model of this run: lw2g export here MODEL, then lw2g predict MODEL PHOTO\n"
     assert invoke("run", "--out", "here").stdout.endswith(f"(all numbers: lw2g show here)\n{next_line}")
     runner_calls.outcome["done"] = 3
     assert "next" not in invoke("run", "--out", "there").stdout
@@ -643,6 +659,12 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     assert ["a.png", "cat", "0.750"] in [
         line.split() for line in text.splitlines()
     ]  # no promise, no per cent
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "config.toml").touch()
+    for unsolved in ("", "its head is trained"):
+        Saved.parts = SimpleNamespace(unsolved=unsolved)
+        told = "lw2g export here MODEL --learnable" in invoke("predict", "here", "a.png").stderr
+        assert told == (not unsolved)
     missing = invoke("predict", "here", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
     assert (

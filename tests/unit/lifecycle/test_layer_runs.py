@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lw2g.api.recorded import head_of
+from lw2g.blocks.ridge import Ridge
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError, DataError, Lw2gError
 from lw2g.ground import free_memory as memory
@@ -146,7 +147,10 @@ def test_sums_that_cannot_fit_are_refused_before_anything_runs(
 def test_width_and_who_does_not_read_it_are_told_before_the_first_task(
     catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A note where a trained head does not read what queries are; figures are one where memory is short."""
+    """A note where a trained head does not read what queries are; figures are one where memory is short.
+
+    Of little memory nothing is said.
+    """
     monkeypatch.setattr(layer_sizes, "_seconds", lambda side: 1.0)
     start(
         shortest(catalogue, "s-prompt-plus-plus", {**ALL, "baseline.head": "linear"}),
@@ -157,6 +161,8 @@ def test_width_and_who_does_not_read_it_are_told_before_the_first_task(
     begun = next(json.loads(line) for line in told if "notes" in line)
     figures, (unread,) = begun["details"][-1], begun["notes"]
     assert "features of 7 layers, class tokens and means of patches: 448 numbers an image" in figures
+    assert "MiB" not in figures
+    monkeypatch.setattr(layer_sizes, "_LITTLE", 0)
     assert "the trained head of baseline 's-prompt-plus-plus' reads the last layer alone" in unread
     short = []
     for there in (2**40, 5 * 8 * WIDTH**2):
@@ -167,6 +173,17 @@ def test_width_and_who_does_not_read_it_are_told_before_the_first_task(
         begun = next(json.loads(line) for line in told if "notes" in line)
         short.append(["MiB" in " ".join(begun[where]) for where in ("notes", "details")])
     assert short == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("images", "numbers", "side"),
+    [(100, 100 * 4608, 100), (4096, 4096 * 4608, 4096), (4097, 4608**2, 4608), (None, 4608**2, 4608)],
+)
+def test_what_sums_take_is_bounded_by_the_images(images: int | None, numbers: int, side: int) -> None:
+    """Few images stand there as rows, whose products are solved; more are in sums of the width."""
+    head = Ridge(4608, 1, 0, 0, choice="gcv")
+    own = sum(buffer.nbytes for buffer in head.buffers())
+    assert layer_sizes._sums([head], images) == (own + 8 * numbers, side)
 
 
 def test_a_chosen_head_is_the_same_after_a_stop_and_in_a_fork(catalogue: Catalogue, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from lw2g.errors import DataError
-from lw2g_photos.class_folders import notes_of, read_class_folders
+from lw2g_photos.class_folders import notes_of, read_class_folders, require_classes
 
 
 def _written(root: Path, *names: str) -> Path:
@@ -39,6 +39,21 @@ def test_a_class_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
         with pytest.raises(DataError) as told:
             read_class_folders(root / folder / "ant")
         assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
+
+
+def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:
+    """What to give is told, and a run on all of them with the options that were typed; none of a model."""
+    names = [f"my {domain}/{split}/ant/1.png" for domain in ("Art", "Real") for split in ("test", "train")]
+    root = _written(tmp_path, *names)
+    with pytest.raises(DataError, match=r"holds domains with splits .* and no classes") as told:
+        require_classes(root, "--backbone vit-tiny --weights w.pt")
+    one = f"give '{root}/my Art/train' for one domain"
+    run = "lw2g run --recommended --backbone vit-tiny --weights w.pt --benchmark folder"
+    every = f"{run} --set benchmark.root={root} --set benchmark.stream=domains"
+    assert told.value.remedy == f"{one}, or for all of them: {every}"
+    with pytest.raises(DataError) as told:
+        read_class_folders(root)
+    assert told.value.remedy == one
 
 
 @pytest.mark.parametrize(

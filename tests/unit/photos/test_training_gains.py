@@ -21,23 +21,22 @@ def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     assert training_gain(20, 70, known) == TrainingGain(least=7.0, most=7.0, streams=1, sure=1)
     assert training_gain(20, 69.9, known) is None
     assert training_gain(9, 90, known) is None
-    alike = "with as many images a class and as hard"
-    assert (
-        str(training_gain(20, 95, known)) == "1.0 points below to 0.5 above such a model in 2 experiments "
-        f"{alike}; in none the interval excludes 0"
-    )
-    assert (
-        str(training_gain(20, 84, known))
-        == f"7.0 points above such a model in the one experiment {alike}; its interval excludes 0"
-    )
+    several, one = training_gain(20, 95, known), training_gain(20, 84, known)
+    assert several is not None
+    assert one is not None
+    alike = "with as many images a class and as hard (ViT-Tiny"
+    assert several.ended == "1.0 points below to 0.5 above lw2g run --recommended"
+    assert several.rests_on == f"2 experiments {alike}; in none the interval excludes 0)"
+    assert one.ended == "7.0 points above lw2g run --recommended"
+    assert one.rests_on == f"the one experiment {alike}; its interval excludes 0)"
 
 
 @pytest.mark.parametrize(
     ("chosen_on", "words"),
     [
         (["", ""], ""),
-        (["CIFAR-100"], "with images of CIFAR-100"),
-        (["", "CIFAR-100", "CIFAR-100"], "2 of them with images of CIFAR-100"),
+        (["CIFAR-100"], "it has images of CIFAR-100"),
+        (["", "CIFAR-100", "CIFAR-100"], "2 have images of CIFAR-100"),
     ],
 )
 def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], words: str) -> None:
@@ -45,7 +44,8 @@ def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], w
     known = [attrs.evolve(stream(20, 90, 1.0), chosen_on=one) for one in chosen_on]
     found = training_gain(20, 90, known)
     assert found is not None
-    assert found.reserve == (words and f"{words}, on which its method was chosen")
+    told = f"; {words}, on which its method was chosen)" if words else ""
+    assert found.rests_on.partition(" 0")[2] == (told or ")")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,8 @@ def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], w
 )
 def test_a_span_has_one_sign_where_its_ends_have_one(least: float, most: float, words: str) -> None:
     """As printed: ends of one sign share a word, and ends that look alike are one."""
-    assert str(TrainingGain(least=least, most=most, streams=2, sure=0)).startswith(f"{words} such a model ")
+    found = TrainingGain(least=least, most=most, streams=2, sure=0)
+    assert found.ended == f"{words} lw2g run --recommended"
 
 
 def test_the_file_holds_streams_near_and_far() -> None:

@@ -643,12 +643,14 @@ def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None
                 shutil.copy(path, tmp_path / "root" / domain / name)
     done = command("start", tmp_path / "root", tmp_path / "model")
     assert done.exit_code == 0
-    assert f"lw2g start {tmp_path}/root/Art MODEL for one domain" in done.stderr
-    assert f"benchmark.root={tmp_path}/root --set benchmark.stream=domains" in done.stderr
+    run = f"lw2g run --recommended --backbone micro --benchmark folder --set benchmark.root={tmp_path}/root"
+    assert f"give {tmp_path}/root/Art for one domain, or for all of them: {run} " in done.stderr
+    assert "--set benchmark.stream=domains" in done.stderr
+    assert "images of subfolders" not in done.stderr, "the same once more"
     done = command("learn", tmp_path / "model", tmp_path / "root", "--test", tmp_path / "root")
     assert done.exit_code == 2  # the same images
     scored = command("test", tmp_path / "model", tmp_path / "root")
-    assert "benchmark.stream=domains" in scored.stderr
+    assert "root/Art for one domain\n" in scored.stderr, "a test of a model is no place for a run"
 
 
 def test_a_file_that_is_no_image_is_as_if_it_were_not_there(
