@@ -187,13 +187,14 @@ def predict(
 def calibrating(model: TrainedModel, run: Path) -> str:
     """Return the command that makes a run's model anew with calibrated probabilities.
 
-    It is empty where they are, where no head in closed form answers alone, and of models that are no run.
+    It is empty where they are or cannot be (:attr:`~lw2g.model.parts.ModelParts.can_be_calibrated`), and of
+    models that are no run.
 
     Args:
         model: The model.
         run: Where it was opened.
     """
-    if model.temperature is not None or not (run / CONFIG).is_file() or model.parts.unsolved:
+    if model.temperature is not None or not (run / CONFIG).is_file() or not model.parts.can_be_calibrated:
         return ""
     return f"lw2g export {as_word(run)} MODEL --learnable"
 

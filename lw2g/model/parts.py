@@ -19,7 +19,7 @@ from lw2g.ground.free_memory import require_memory
 from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.context import BuildContext, Maker, TaskInfo, derive_seed
-from lw2g.interfaces.head import heads_within
+from lw2g.interfaces.head import ClosedForm, heads_within
 from lw2g.interfaces.options import batch_size_of
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.retrieval import RetrievalStrategy
@@ -114,6 +114,13 @@ class ModelParts:
         if self.retrieval is not None or self.mixer is not None or self.baseline.scope.each:
             return f"{self.names[0]} chooses among sets"
         return ""
+
+    @property
+    def can_be_calibrated(self) -> bool:
+        """Whether the head alone answers, and knows its answer without an image, which fits a temperature."""
+        head = self.baseline.closed_form
+        knows = head is not None and type(head).without_each is not ClosedForm.without_each
+        return knows and not self.unsolved
 
     def new_set(self, source: nn.Module | None) -> nn.Module:
         """Return a new parameter set on the run's device, without gradients.

@@ -661,10 +661,10 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
     ]  # no promise, no per cent
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "config.toml").touch()
-    for unsolved in ("", "its head is trained"):
-        Saved.parts = SimpleNamespace(unsolved=unsolved)
+    for can_be_calibrated in (True, False):
+        Saved.parts = SimpleNamespace(can_be_calibrated=can_be_calibrated)
         told = "lw2g export here MODEL --learnable" in invoke("predict", "here", "a.png").stderr
-        assert told == (not unsolved)
+        assert told == can_be_calibrated
     missing = invoke("predict", "here", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
     assert (
