@@ -66,13 +66,14 @@ LEGEND = """
   answers in each order, whose FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
-  all. `lda` is weak on {legend/rows/weak}: the frozen answer, which trains nothing either, is above it
-  there, with its interval. This column orders the rows; with fewer orders neither column
-  compares them with the others. Two or three orders say little of further ones: of
+  all. `lda`, whose [shrinkage is not tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on
+  {legend/rows/weak}: the frozen answer is above it there, with its interval. This column orders the rows;
+  with fewer orders neither column compares them with the others. Two or three orders say little of further ones: of
   {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
-- Forwards: operations on a training image, in bare forwards; an answer of *training on every task* takes two.
+- Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
+  every task* takes two.
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
   `head=auto` the features of up to 4,096 training images.
 - (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
@@ -91,8 +92,7 @@ GROUND = """\
 Rests on: packs in `experiments/store`, at 224 px `runs/folder/like-for-like/STREAM.ORDER.224@*/METHOD/`.
 `python scripts/tables.py --packs leaderboard` names those behind each number, in minutes,
 `--print docs/leaderboard.md` prints all, and `lw2g verify PACK` recomputes one from answers ([what badges do
-not say](howto/store.md#badges)). Packs of heads that see no order have all classes in one task: `--packs`
-prints their share of right images beside FAA.
+not say](howto/store.md#badges)).
 """
 ROLES = ("report", "development")
 IN_FULL = (224, "report")

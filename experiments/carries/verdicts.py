@@ -110,8 +110,8 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
-    for text in (other(plan, cells), worst(plan, cells)):
-        rows += ["", *textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
+    text = f"{other(plan, cells)} {of_all_sizes(plan, cells)}".strip()
+    rows += ["", *textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
     return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
 
 
@@ -129,25 +129,14 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     )
 
 
-def worst(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
-    """Return where gate with expert has a lower worst order than `lda`, and the gate more than `none`."""
-    size = max(plan["sizes"])
-    lower, above = [], []
-    for stream in plan["streams"]:
-        own = chosen(cells, stream, plan["main"], size)
-        if not own:
-            continue
-        ends = [min(cell.faa("gate", expert=True) for cell in own), min(cell.faa("raw") for cell in own)]
-        if ends[0] < ends[1]:
-            lower.append(f"`{stream}` ({ends[1] - ends[0]:.1f} points)")
-        gain = less(own, *({"carry": carry, "expert": False} for carry in ("gate", "none")))
-        if round(gain.low, 1) > 0:
-            above.append(f"`{stream}`")
-    return (
-        f"At {size} px the worst order of gate with expert ends below the worst of raw `lda` on "
-        f"{', '.join(lower) or 'none'}; the gate without expert is above `none`, with its interval, on "
-        f"{', '.join(above) or 'none'}."
-    )
+def of_all_sizes(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
+    """Return the verdict on (iv), which claims all sizes at once: one that refutes it is enough."""
+    told = [judge(plan, plan["iv"], plan["main"], size, cells) for size in plan["sizes"]]
+    refuted = [verdict[0] for verdict in told if verdict is not None and verdict[0].startswith("refuted")]
+    if not refuted:
+        return ""
+    by_means = all(verdict.startswith("refuted by the mean alone") for verdict in refuted)
+    return f"(iv) claims both sizes at once: refuted{' by the mean alone' if by_means else ''}."
 
 
 def motions(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, streams: Sequence[str]) -> list[float]:

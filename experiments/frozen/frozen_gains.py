@@ -40,7 +40,7 @@ FROZEN_ANSWER = "frozen-answer"
 """A run of the frozen answer, which chooses its head after each task, as a trained run may."""
 METHOD, EVERY_TASK = "stopped-1", "recommended"
 """What `--trained` stands for, of which the file for lw2g tells, and the older method."""
-HARDNESS = (f"hard: below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"easy: from {BANDS[1]:.0f}")
+HARDNESS = (f"`lda` below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"from {BANDS[1]:.0f}")
 
 Few = Mapping[tuple[str, int], Difference]
 
@@ -162,7 +162,8 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
         yield (
             "Training on every task answers by `lda` on the last class token, the frozen answer by a head "
             f"that may read twelve layers: over `lda` it has {min(over.values()):+.1f} to "
-            f"{max(over.values()):+.1f} points on `few-*`: what it lacks there may be the head."
+            f"{max(over.values()):+.1f} points on `few-*`; whether it lacks the head or the training is not "
+            "known."
         )
 
 
