@@ -68,8 +68,8 @@ LEGEND = """
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
   all. `lda`, whose [shrinkage is not tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on
   {legend/rows/weak}: the frozen answer is above it there, with its interval. This column orders the rows;
-  with fewer orders neither column compares them with the others. Two or three orders say little of further ones: of
-  {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
+  with fewer orders neither column compares them with the others. Two or three orders say little of further
+  ones: of {legend/rows/few} such rows that exclude zero, by a t interval over orders alone these would not:
   {legend/rows/other}; and these have none, as all orders end alike: {legend/rows/flat}.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
