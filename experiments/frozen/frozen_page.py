@@ -88,15 +88,31 @@ SINGLE = {
 # -- tables ----------------------------------------------------------------------------------------------
 
 
+SHOWN = {
+    "turns": "photos, drawings",
+    "pacs-art-sketch": "art, sketches",
+    "cifar-second": "small photos",
+    "tiny": "small photos",
+    "signs-second": "traffic signs",
+    "waste-second": "waste",
+    "cifar-whole": "small photos",
+}
+"""What the images of report streams show, for who has not met the streams."""
+
+
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | `lda` | random units | frozen answer | frozen minus the better | training minus frozen |"
-    yield "| --- |" + " ---: |" * 5
+    yield (
+        "| stream | images | `lda`, random units | frozen answer | frozen minus the better "
+        "| training minus frozen |"
+    )
+    yield "| --- | --- |" + " ---: |" * 4
     for name in names_of("report"):
         if name in known:
             trained_less = less(known, runs, name, TRAINED, "auto")
             less_better = less_the_better(known, runs, name)
-            cells = [*_ends(known, runs, name), str(less_better), str(trained_less or "-")]
+            *floors, answer = _ends(known, runs, name)
+            cells = [SHOWN[name], ", ".join(floors), answer, str(less_better), str(trained_less or "-")]
             # on a telephone a cell breaks before an interval, not within it
             whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
             yield f"| {name} | {' | '.join(whole)} |"

@@ -99,15 +99,15 @@ def aside(above: Sequence[str]) -> str:
 
     One may contain others, and the method may have been chosen on their images.
     """
+    told = []
     parts = _parts(above)
-    told = ""
     if parts and APART in above:
-        told = f", which contains {'it' if len(above) == 2 else _listed(parts)}"
+        told.append("one contains the other" if len(above) == 2 else f"the last contains {_listed(parts)}")
     chosen = [name for name in above if chosen_on(name)]
     if chosen:
         where = "there" if len(chosen) == len(above) else f"on images of {_listed(chosen)}"
-        told += f" (its method was chosen {where})"
-    return told
+        told.append(f"the method was chosen {where}")
+    return f" ({'; '.join(told)})" if told else ""
 
 
 def _surely_above(names: Sequence[str], differences: Sequence[Difference]) -> str:

@@ -184,12 +184,12 @@ def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):
     [
         ([], ""),
         (["tiny"], ""),
-        (["cifar-whole"], " (its method was chosen there)"),
-        (["cifar-second", "cifar-whole"], ", which contains it (its method was chosen there)"),
-        (["tiny", "cifar-whole"], " (its method was chosen on images of `cifar-whole`)"),
+        (["cifar-whole"], " (the method was chosen there)"),
+        (["cifar-second", "cifar-whole"], " (one contains the other; the method was chosen there)"),
+        (["tiny", "cifar-whole"], " (the method was chosen on images of `cifar-whole`)"),
         (
             ["cifar-second", "tiny", "cifar-whole"],
-            ", which contains `cifar-second` (its method was chosen on images of `cifar-second` and "
+            " (the last contains `cifar-second`; the method was chosen on images of `cifar-second` and "
             "`cifar-whole`)",
         ),
     ],
