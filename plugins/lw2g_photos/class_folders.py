@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,8 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
     if loose or not names:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
         remedy = "make a folder for each class: FOLDER/CLASS/IMAGE"
-        if loose and not names and _has_neighbours(folder):
-            remedy = f"if it is a class itself, give {folder.parent}; else {remedy}"
+        if loose and not names:
+            remedy = f"if {_called(folder).name!r} is a class, {_holding(folder)}; else {remedy}"
         raise DataError(f"{str(folder)!r}: {what}", remedy)
     _require_no_splits(folder, names)
     _require_no_domains(folder, names, backbone)
@@ -107,11 +107,26 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
 
 
-def _has_neighbours(folder: Path) -> bool:
-    """Whether there are images in another folder beside this one, as in the folder of another class."""
-    others = (other for other in folder.parent.iterdir() if other.is_dir() and other.name != folder.name)
-    inside = itertools.chain.from_iterable(map(Path.iterdir, others))
-    return any(entry.suffix.lower() in image_endings() for entry in inside)
+def _called(folder: Path) -> Path:
+    """Return a folder by its name, as it was given where that has one: ``.`` has none."""
+    return folder if folder.parent.name not in ("", "..") else Path(os.path.abspath(folder))
+
+
+def _holding(folder: Path) -> str:
+    """Return in words what to give in place of the folder of a class: one that holds it."""
+    folder = _called(folder)
+    above = as_word(folder.parent)
+    others = [entry for entry in folder.parent.iterdir() if entry.name != folder.name]
+    if all(is_hidden(other.name) for other in others):
+        return f"give {above}"
+    alone = "move it into a folder of its own and give that"
+    classes = [other.name for other in others if _holds_images(other)]
+    return f"{alone}, or {above} for {_first(sorted(classes))}, too" if classes else alone
+
+
+def _holds_images(entry: Path) -> bool:
+    """Whether there are images in an entry of a folder, as in the folder of a class."""
+    return entry.is_dir() and any(inside.suffix.lower() in image_endings() for inside in entry.iterdir())
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:

@@ -280,7 +280,10 @@ def test_labels_may_be_names(tmp_path, capsys, share):
     assert pixels == [60, 120, 200]
     if share is None:
         lines = capsys.readouterr().err.splitlines()
-        assert [line.partition(":")[0] for line in lines] == ["training images of train", "test images of test"]
+        assert [line.partition(":")[0] for line in lines] == [
+            "training images of train",
+            "test images of test",
+        ]
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ),
         ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
-        ("loose", "the image '0.png' lies in no class; make a folder for each"),
+        ("loose", "the image '0.png' lies in no class; if 'loose' is a class, move"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
