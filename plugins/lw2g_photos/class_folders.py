@@ -14,6 +14,7 @@ from lw2g.errors import DataError, as_word, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     SPLITS,
+    Domains,
     FoundImages,
     domains_below,
     find_classes,
@@ -29,6 +30,7 @@ __all__ = [
     "LEAST_CHECKED",
     "ClassImages",
     "digest_of",
+    "looks_like_domains",
     "notes_of",
     "read_class_folders",
     "require_classes",
@@ -211,18 +213,17 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
         backbone: As for :func:`require_classes`.
     """
     classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
+    domains = _domains(classes)
+    if domains is not None:  # first: what is learned is something else than was meant
+        words = f"{domains}: give {as_word(domains.classes)} for one domain"
+        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
     bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
         total = sum(len(found.paths) for found in classes.values())
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
-    domains = domains_below(classes)
-    # splits in a class folder are none: those of domains have been refused
-    if domains is not None and not domains.are_split:
-        words = f"{domains}: give {as_word(domains.classes)} for one domain"
-        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
-    elif inside := _inside(classes):
+    if domains is None and (inside := _inside(classes)):
         yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
@@ -233,6 +234,18 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
                 f"{folder!r} is the only class; if the folders in it ({_first(below)}) are the classes, give "
                 f"{folder}"
             )
+
+
+def looks_like_domains(folder: Path) -> bool:
+    """Whether the first note of :func:`notes_of` says that class folders look like domains."""
+    return folder.is_dir() and _domains(find_classes(folder)) is not None
+
+
+def _domains(classes: Mapping[str, FoundImages]) -> Domains | None:
+    """Return class folders as domains where they look like such; else None."""
+    domains = domains_below(classes)
+    # splits in a class folder are none: those of domains have been refused
+    return None if domains is None or domains.are_split else domains
 
 
 def _inside(classes: Mapping[str, FoundImages]) -> list[str]:

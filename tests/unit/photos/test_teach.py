@@ -490,7 +490,7 @@ def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> N
         (18, lambda: ask(server, "/forget", b"", query={"name": "light"})),
     ):
         which = "learned" if images == 12 else "kept"
-        said = f"of {images} that are {which}, each left out in turn, 100.0 %"
+        said = f"100.0 % of the {images} {which} images are right, each left out in turn"
         status, state = change()
         assert (status, state["doubt"]) == (200, f": too few to tell much; {said}")
 
@@ -630,7 +630,9 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         assert page.locator("#confusion > tr").count() == 4
         total = page.inner_text("#total")
         assert total.startswith("100.0 % of 1 image not yet learned from (95 % interval ")
-        assert re.search(r"\): too few to tell much; of \d+ that are kept, each left out in turn, \d", total)
+        assert re.search(
+            r"\): too few to tell much; [\d.]+ % of the \d+ kept images are right, each left", total
+        )
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")
