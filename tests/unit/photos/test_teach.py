@@ -604,6 +604,8 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.locator("#warnings li").text_content() == "ant and bee (12\u00a0% confused)"
         told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
         assert page.inner_text("#loss") == told
+        assert page.get_attribute("#loss", "title").startswith("Points: how many more (gain) or fewer (loss)")
+        assert "images of other things" in page.inner_text("p:has(#reject)")
         assert page.inner_text("#last") == "Last check"
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
