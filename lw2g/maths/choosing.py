@@ -98,11 +98,11 @@ def _others(choice: Mapping[str, Any]) -> str:
 def _reason(choice: Mapping[str, Any]) -> str:
     """Return why one was taken that is not the best; nothing where it is."""
     if choice["accuracy"] is None:
-        return ": the smallest, as there are too few images to compare them"
+        return ": the smallest head, as there are too few images to compare them"
     best = max(entry["accuracy"] for entry in choice["tried"])
     if best <= choice["accuracy"]:
         return ""
-    return f"; the smallest within a standard error ({choice['standard_error']:.1f}) of the best"
+    return f"; the smallest head within a standard error ({choice['standard_error']:.1f} points) of the best"
 
 
 def _standard_error(accuracy: float, images: int) -> float:

@@ -203,10 +203,8 @@ class Domains:
 
     def __str__(self) -> str:
         named = ", ".join(map(repr, self.names[:_SHOWN])) + (", ..." if len(self.names) > _SHOWN else "")
-        return (
-            f"{str(self.first.parent)!r}: most images lie in folders below the class folders, and these "
-            f"share their names ({named}); if the classes are called so"
-        )
+        root = str(self.first.parent)
+        return f"{root!r}: these look like domains, as the folders in them share their names ({named})"
 
 
 def domains_below(classes: Mapping[str, FoundImages]) -> Domains | None:

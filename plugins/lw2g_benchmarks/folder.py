@@ -106,7 +106,7 @@ class FolderBenchmark(ConfiguredTransforms):
             sizes = sizes_of(config, len(order))
         except ConfigError as error:
             # what was found may say why: classes are left out, or domains are in their place
-            raise ConfigError("; ".join([error.what, *notes]), error.remedy) from error
+            raise ConfigError("; ".join([*notes, error.what]), error.remedy) from error
         beside = Examined(config.exclude)
         return build_stream(
             name="folder",
@@ -400,10 +400,12 @@ def _note(
     found = domains_below(classes) if domains else None
     if found is None:
         return
-    notes.append(
-        f"{found}: {_as_root(found.first)}{found.drawing} for one domain, or for all of them "
-        f"{_as_root(found.first.parent)} {found.options}"
-    )
+    one = _as_root(found.first)
+    every = "--set benchmark.stream=domains"
+    if split:  # else the root is theirs, and the images to test are drawn already
+        one += found.drawing
+        every = f"{_as_root(found.first.parent)} {found.options}"
+    notes.append(f"{found}: if so, {every}, or for one of them {one}")
 
 
 def _lacking(root: Path, missing: Sequence[str]) -> DataError:

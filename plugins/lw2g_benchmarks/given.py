@@ -20,6 +20,7 @@ from lw2g_benchmarks.given_splits import (
     Tasks,
     common_root,
     from_hub,
+    is_split,
     numbered,
     read_split,
     read_task,
@@ -34,6 +35,9 @@ from lw2g_benchmarks.tasks import JoinedSource, LabelledImages, PartSource, buil
 from lw2g_benchmarks.transforms import ConfiguredTransforms
 
 __all__ = ["GivenBenchmark"]
+
+_NAMED = 3
+"""Tasks that a note names."""
 
 
 @attrs.frozen
@@ -96,7 +100,26 @@ class GivenBenchmark(ConfiguredTransforms):
             options=config,
             domains=[f"domain-{number}" for number in range(1, 1 + len(tasks))],
             deviations=_deviations(config),
+            notes=_notes(planned) if listed else (),
         )
+
+
+def _notes(planned: Sequence[Portion]) -> list[str]:
+    """Return in words which given tasks bring no new class: as domains they would be tested on their own."""
+    met: set[tuple[int | None, int]] = set()
+    known = []
+    for number, portion in enumerate(planned, start=1):
+        classes = {(portion.domain, label) for label in portion.labels}
+        if classes <= met:
+            known.append(f"task-{number}")
+        met |= classes
+    if not known:
+        return []
+    which = ", ".join(known[:_NAMED]) + (", ..." if len(known) > _NAMED else "")
+    return [
+        f"no new class in {which}: test images of such a task count to the first task with their class, and "
+        'FAA is over the other tasks; if each task is a domain: **{"benchmark.stream": "domains"}'
+    ]
 
 
 def _deviations(config: GivenConfig) -> list[str]:
@@ -175,6 +198,11 @@ def _drawn(given: Any, share: float, seed: int) -> tuple[GivenSplit, GivenSplit]
         raise DataError(
             f"benchmark: there are the splits {', '.join(map(str, given))}, so there is nothing to draw",
             "leave test_share out",
+        )
+    if isinstance(given, tuple) and len(given) == 2 and is_split(given[1]):
+        raise DataError(
+            "benchmark: two splits, (train, test), and test_share, which draws test images from one",
+            "leave one of both out",
         )
     # a pair with no second split: the root is that of the files of this one
     whole = read_split(given, "images", common_root([(given, [])]))

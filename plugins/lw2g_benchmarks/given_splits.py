@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from lw2g.plugin import ConfigError, DataError, composed, counted, error_text, expanded, no_folder, shown
-from lw2g_benchmarks.listed_images import HashedSource
+from lw2g_benchmarks.listed_images import IMAGES_OF, HashedSource
 from lw2g_benchmarks.objects import ListedFiles, ObjectSource
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Tasks",
     "common_root",
     "from_hub",
+    "is_split",
     "numbered",
     "read_split",
     "read_task",
@@ -135,6 +136,16 @@ def _are_labels(split: Any) -> bool:
     )
 
 
+def is_split(data: Any) -> bool:
+    """Whether the second of a pair is a split of its own, and no labels of the first."""
+    if _are_labels(data) or not hasattr(data, "__getitem__") or not len(data):
+        return False
+    # an item of a split is an image with its label; of (images, labels) the first one has a length
+    return isinstance(data[0], tuple | list | Mapping) or (
+        isinstance(data, tuple) and hasattr(data[0], "__len__")
+    )
+
+
 def require_classes(where: str, name: str, classes: Iterable[Any], others: Iterable[Any]) -> None:
     """Refuse a split with classes that the other one lacks.
 
@@ -215,7 +226,8 @@ def _of_files(data: Sequence[tuple[str | Path, Any]], name: str, root: Path | No
         ids.append(f"{name}/{below_root.as_posix()}")
         labels.append(label)
     _require_each_once(paths, name)
-    return _with_labels(ListedFiles(paths, ids), labels, name)
+    what = IMAGES_OF.get(name.rpartition("/")[2], "images")
+    return _with_labels(ListedFiles(paths, ids, what=what), labels, name)
 
 
 def _of_columns(data: Any, name: str) -> GivenSplit:

@@ -165,10 +165,10 @@ def task_sizes(
         return sizes
     if left_over and uneven:
         return (*sizes, left_over)
-    # few methods learn from one class alone
+    # the benchmark does not know the method, and few learn from one class alone
     fewest = min(2, max(1, num_classes))
     divisors = [n for n in range(fewest, num_classes + 1) if num_classes % n == 0]
-    alone = " (or 1, which few methods take)" if fewest > 1 else ""
+    alone = " (or 1, if the method learns single classes)" if fewest > 1 else ""
     choices = ", ".join(map(str, divisors))
     one_of = "one of " if len(divisors) > 1 else ""
     remedy = f"choose {one_of}{choices}{alone}: --set benchmark.increment=N"

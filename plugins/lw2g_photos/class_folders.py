@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from lw2g.errors import DataError, as_word, no_folder, shown
 from lw2g.ground.spelling import is_name
 from lw2g.pixels.found_images import (
     SPLITS,
+    Domains,
     FoundImages,
     domains_below,
     find_classes,
@@ -29,6 +30,7 @@ __all__ = [
     "LEAST_CHECKED",
     "ClassImages",
     "digest_of",
+    "looks_like_domains",
     "notes_of",
     "read_class_folders",
     "require_classes",
@@ -98,8 +100,8 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
     if loose or not names:
         what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
         remedy = "make a folder for each class: FOLDER/CLASS/IMAGE"
-        if loose and not names and _has_neighbours(folder):
-            remedy = f"if it is a class itself, give {folder.parent}; else {remedy}"
+        if loose and not names:
+            remedy = f"if {_called(folder).name!r} is a class, {_holding(folder)}; else {remedy}"
         raise DataError(f"{str(folder)!r}: {what}", remedy)
     _require_no_splits(folder, names)
     _require_no_domains(folder, names, backbone)
@@ -107,11 +109,26 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
 
 
-def _has_neighbours(folder: Path) -> bool:
-    """Whether there are images in another folder beside this one, as in the folder of another class."""
-    others = (other for other in folder.parent.iterdir() if other.is_dir() and other.name != folder.name)
-    inside = itertools.chain.from_iterable(map(Path.iterdir, others))
-    return any(entry.suffix.lower() in image_endings() for entry in inside)
+def _called(folder: Path) -> Path:
+    """Return a folder by its name, as it was given where that has one: ``.`` has none."""
+    return folder if folder.parent.name not in ("", "..") else Path(os.path.abspath(folder))
+
+
+def _holding(folder: Path) -> str:
+    """Return in words what to give in place of the folder of a class: one that holds it."""
+    folder = _called(folder)
+    above = as_word(folder.parent)
+    others = [entry for entry in folder.parent.iterdir() if entry.name != folder.name]
+    if all(is_hidden(other.name) for other in others):
+        return f"give {above}"
+    alone = "move it into a folder of its own and give that"
+    classes = [other.name for other in others if _holds_images(other)]
+    return f"{alone}, or {above} for {_first(sorted(classes))}, too" if classes else alone
+
+
+def _holds_images(entry: Path) -> bool:
+    """Whether there are images in an entry of a folder, as in the folder of a class."""
+    return entry.is_dir() and any(inside.suffix.lower() in image_endings() for inside in entry.iterdir())
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
@@ -196,18 +213,17 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
         backbone: As for :func:`require_classes`.
     """
     classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
+    domains = _domains(classes)
+    if domains is not None:  # first: what is learned is something else than was meant
+        words = f"{domains}: give {as_word(domains.classes)} for one domain"
+        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
     bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
         total = sum(len(found.paths) for found in classes.values())
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
-    domains = domains_below(classes)
-    # splits in a class folder are none: those of domains have been refused
-    if domains is not None and not domains.are_split:
-        words = f"{domains}: give {as_word(domains.classes)} for one domain"
-        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
-    elif inside := _inside(classes):
+    if domains is None and (inside := _inside(classes)):
         yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
@@ -218,6 +234,18 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
                 f"{folder!r} is the only class; if the folders in it ({_first(below)}) are the classes, give "
                 f"{folder}"
             )
+
+
+def looks_like_domains(folder: Path) -> bool:
+    """Whether the first note of :func:`notes_of` says that class folders look like domains."""
+    return folder.is_dir() and _domains(find_classes(folder)) is not None
+
+
+def _domains(classes: Mapping[str, FoundImages]) -> Domains | None:
+    """Return class folders as domains where they look like such; else None."""
+    domains = domains_below(classes)
+    # splits in a class folder are none: those of domains have been refused
+    return None if domains is None or domains.are_split else domains
 
 
 def _inside(classes: Mapping[str, FoundImages]) -> list[str]:

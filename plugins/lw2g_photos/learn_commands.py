@@ -26,7 +26,8 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
-from lw2g_photos.step_words import as_typed, new_folder, step_lines
+from lw2g_photos.class_folders import looks_like_domains
+from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
 from lw2g_photos.training_line import training_command
 
 if TYPE_CHECKING:
@@ -62,9 +63,12 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
-    _print(report, as_json=as_json, has_old_classes=False)
+    domains = options["boxes"] is None and looks_like_domains(folder)
+    _print(report, as_json=as_json, domains=domains)
     if not as_json:
-        _say_what_next(report, model, training_command(folder, report, options))
+        # training on what was not meant is no advice
+        training = "" if domains else training_command(folder, report, options)
+        _say_what_next(report, model, training)
 
 
 @click.command(
@@ -84,7 +88,8 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     require_model_first(model, folder)
     with _saying_what_is_left(model, options["out"]):
         learned, report = photographs.learn(model, folder, **options)
-    _print(report, as_json=as_json, has_old_classes=True)
+    domains = options["boxes"] is None and looks_like_domains(folder)
+    _print(report, model, as_json=as_json, domains=domains)
     if not as_json:
         place = shlex.quote(as_typed(report["out"]))
         what = "FILE" if learned.backbone.takes_vectors else f"PHOTO{_rejecting(learned)}"
@@ -111,9 +116,8 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
         click.echo(json.dumps(report, indent=1))
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
-    click.echo(
-        printable(f"{as_typed(report['out'])}: {counted(len(report['classes']), 'class')}; gone: {gone}")
-    )
+    made = made_from(as_typed(report["out"]), model)
+    click.echo(printable(f"{made}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
     if "before" in report.get("choice", {}):
         click.echo(words_of_choice(report["choice"]))
     for words in report["remains"]:
@@ -129,14 +133,26 @@ def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManage
     return saying_what_is_left(new_folder(model, out), model)
 
 
-def _print(report: Mapping[str, Any], *, as_json: bool, has_old_classes: bool) -> None:
-    """Print what was learned and what the checks say."""
+def _print(
+    report: Mapping[str, Any], before: Path | None = None, *, as_json: bool, domains: bool = False
+) -> None:
+    """Print what was learned and what the checks say.
+
+    Args:
+        report: Of the step.
+        before: The model that took it; None where it is the first one.
+        as_json: Whether to print the report as it is.
+        domains: Whether its first note says that domains were learned as classes: it goes before all.
+    """
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    for line in step_lines(report, has_old_classes=has_old_classes):
+    notes = list(report["warnings"])
+    if domains:
+        note(notes.pop(0))
+    for line in step_lines(report, before):
         click.echo(printable(line))
-    for warning in report["warnings"]:
+    for warning in notes:
         note(warning)
 
 

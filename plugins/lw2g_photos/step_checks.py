@@ -296,7 +296,8 @@ def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:
         pair = frozenset((twin["class"], twin["like"]))
         pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({twin['error']:.0f} % confused)")
     if pairs:
-        yield f"look alike, and more images of both may tell them apart: {_first(list(pairs.values()))}"
+        which = _first(list(pairs.values()))
+        yield f"{which} look alike: more images of both may tell them apart"
     losing = [f"{entry['loss']:.0f} % of {entry['class']}" for entry in report["losing"]]
     if losing:
         yield f"may lose images to the new classes: {', '.join(losing)}"
@@ -307,4 +308,4 @@ def _first(words: Sequence[str]) -> str:
     if len(words) <= _SHOWN + 1:  # to name one takes no more room than to count it
         return ", ".join(words)
     shown = ", ".join(words[:_SHOWN])
-    return f"{shown} and {len(words) - _SHOWN} more, which lw2g show MODEL --all prints"
+    return f"{shown} and {len(words) - _SHOWN} more (lw2g show MODEL --all prints all)"

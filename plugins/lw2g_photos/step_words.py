@@ -18,6 +18,7 @@ __all__ = [
     "doubt_words",
     "loss_words",
     "lowest_classes",
+    "made_from",
     "new_folder",
     "step_lines",
 ]
@@ -26,13 +27,14 @@ _LOWEST = 3
 """Classes that are named beside the accuracy."""
 
 
-def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[str]:
+def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterator[str]:
     """Yield what a model has learned, and what the checks say.
 
     Args:
         report: Of the step.
-        has_old_classes: Whether the model knew classes before.
+        before: The model that took it; None where it is the first one, which knew no class.
     """
+    has_old_classes = before is not None
     classes = report["classes"]
     images = sum(entry["images"] for entry in classes)
     new = [entry for entry in classes if entry["new"]]
@@ -42,7 +44,8 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
     if len(new) < len(classes):
         kinds.append(counted(len(classes) - len(new), "known class"))
     model = as_typed(report["out"])
-    yield f"{model}: learned {counted(images, 'image')} of {' and '.join(kinds)} in {report['seconds']:.1f} s"
+    learned = f"learned {counted(images, 'image')} of {' and '.join(kinds)}"
+    yield f"{made_from(model, before)}: {learned} in {report['seconds']:.1f} s"
     if report["accuracy"] is not None:
         where = f"{counted(report['checked'], 'image')} not yet learned from"
         said = accuracy_words(report["accuracy"], report["interval"], where)
@@ -59,6 +62,15 @@ def step_lines(report: Mapping[str, Any], *, has_old_classes: bool) -> Iterator[
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
 
 
+def made_from(model: str, before: Path | None) -> str:
+    """Return a new model with the one that it was made from.
+
+    >>> made_from("model-3", Path("model"))
+    'model-3 (from model)'
+    """
+    return model if before is None else f"{model} (from {as_typed(str(before))})"
+
+
 def doubt_words(report: Mapping[str, Any]) -> str:
     """Return of few checked images whether they are too few to tell much, and what more say; else nothing.
 
@@ -73,7 +85,7 @@ def doubt_words(report: Mapping[str, Any]) -> str:
         # a model may keep fewer images than it has learned
         images = sum(entry["images"] for entry in report["classes"])
         which = "learned" if more == images else "kept"
-        words += f"; of {more} that are {which}, each left out in turn, {accuracy:.1f} %"
+        words += f"; {accuracy:.1f} % of the {more} {which} images are right, each left out in turn"
     return words
 
 

@@ -20,6 +20,8 @@ BANDS = (70.0, 85.0)
 _LIKE = 2.0
 """Streams are alike whose images a class differ by this factor at most."""
 _ALIKE = "with as many images a class and as hard"
+_PAGE = "docs/worth.md"
+"""The page that says of each experiment all that is known."""
 _CONTROL = "lw2g run --recommended"
 """The control of the gains: runs that choose a head after each task and train nothing."""
 
@@ -81,23 +83,20 @@ class TrainingGain:
 
     @property
     def rests_on(self) -> str:
-        """The experiments, what their intervals say, and how many have images on which it was chosen.
+        """The experiments, with what weighs most against them; the page has the rest.
 
-        >>> TrainingGain(least=0.5, most=0.5, streams=1, sure=0).rests_on.partition("; ")[2]
-        'its interval includes 0)'
+        >>> TrainingGain(least=0.5, most=0.5, streams=1, sure=0).rests_on.partition(" (")[2]
+        'its interval includes 0; docs/worth.md)'
         """
-        if self.streams == 1:
-            which = f"the one experiment {_ALIKE}"
-            sure = f"its interval {'excludes' if self.sure else 'includes'} 0"
-            has = "it has"
+        is_one = self.streams == 1
+        which = f"{'the one experiment' if is_one else f'{self.streams} experiments'} {_ALIKE}"
+        if self.chosen:  # what is reported of images of a choice is no finding of its own
+            doubt = f"the method was chosen on images of {'it' if is_one else f'{self.chosen} of them'}"
+        elif is_one:
+            doubt = f"its interval {'excludes' if self.sure else 'includes'} 0"
         else:
-            which = f"{self.streams} experiments {_ALIKE}"
-            sure = f"in {self.sure or 'none'} the interval excludes 0"
-            has = f"{self.chosen} {'has' if self.chosen == 1 else 'have'}"
-        told = ["ViT-Tiny", sure]
-        if self.chosen:
-            told.append(f"{has} images of {self.chosen_on}, on which its method was chosen")
-        return f"{which} ({'; '.join(told)})"
+            doubt = f"in {self.sure or 'none'} the interval excludes 0"
+        return f"{which} ({doubt}; {_PAGE})"
 
 
 def _span(least: float, most: float) -> str:

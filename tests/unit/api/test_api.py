@@ -238,7 +238,11 @@ def test_classes_may_come_again():
     assert [len(part.train) for part in stream.tasks] == [8, 6, 4]
     assert [part.test.labels.tolist() for part in stream.tasks] == [[1, 1, 0, 0, 0, 0], [3, 3], []]
     assert stream.tasks[2].train.ids[0] == "task-3/train/0"
+    (note,) = stream.notes
+    assert note.startswith("no new class in task-3: ")
+    assert note.endswith('if each task is a domain: **{"benchmark.stream": "domains"}')
     domains = GivenBenchmark(GivenConfig(stream="domains"), [task(0, 1), task(1, 2)]).stream()
+    assert domains.notes == GivenBenchmark(GivenConfig(), [task(0, 1), task(1, 2)]).stream().notes == ()
     assert [(part.domain, len(part.test)) for part in domains.tasks] == [("domain-1", 4), ("domain-2", 4)]
     with pytest.raises(ConfigError, match="could lose all images of one"):
         GivenBenchmark(GivenConfig(imbalance=4.0), again).stream()
@@ -261,7 +265,7 @@ class Unstable(Dataset):
 
 
 @pytest.mark.parametrize("share", [None, 0.25])
-def test_labels_may_be_names(tmp_path, share):
+def test_labels_may_be_names(tmp_path, capsys, share):
     """They are the classes, numbered in alphabetical order whichever task or split has them first."""
     names = {"dog": 200, "ant": 60, "cat": 120}
     listed = []
@@ -274,6 +278,12 @@ def test_labels_may_be_names(tmp_path, share):
     assert made.class_names == ("ant", "cat", "dog")
     pixels = [int(part.train.source.image(int(part.train.indices[0]))[0, 0, 0]) for part in made.tasks]
     assert pixels == [60, 120, 200]
+    if share is None:
+        lines = capsys.readouterr().err.splitlines()
+        assert [line.partition(":")[0] for line in lines] == [
+            "training images of train",
+            "test images of test",
+        ]
 
 
 @pytest.mark.parametrize(
@@ -310,6 +320,17 @@ def test_images_that_cannot_be_used_are_told_in_a_line(images, message):
     with pytest.raises((ConfigError, DataError), match=message) as caught:
         GivenBenchmark(config, images).stream()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [(TRAIN, TEST), ([("a.png", "cat")], [("b.png", "cat")]), (Unstable(), Unstable())],
+    ids=["arrays", "files", "data sets"],
+)
+def test_two_splits_leave_nothing_to_draw(pair):
+    """The second is not read as labels of the first."""
+    with pytest.raises(DataError, match=r"two splits, .*, and test_share, .*; leave one of both out"):
+        GivenBenchmark(GivenConfig(increment=1, test_share=0.2), pair).stream()
 
 
 def test_an_image_has_the_same_pixels_in_every_form():

@@ -97,6 +97,8 @@ def test_task_sizes_cover_the_classes(increment, classes):
         numbers = re.findall(r"\d+", choices[2])
         assert (choices[1] is None) == (len(numbers) == 1)
         assert numbers
+        alone = " (or 1, if the method learns single classes)" in str(offered.value)
+        assert alone == (classes > 1)  # the benchmark does not know the method
         for number in map(int, numbers):
             assert set(task_sizes(classes, number)) == {number}
             assert number > 1 or classes == 1

@@ -29,16 +29,28 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
     assert note.endswith(f"give {photos}")
 
 
-def test_a_class_in_place_of_its_folder_is_told(tmp_path: Path) -> None:
-    """The folder above it is the one to give, where other classes lie in it."""
-    root = _written(tmp_path, "photos/ant/1.png", "photos/bee/1.png", "alone/ant/1.png")
-    for folder, remedy in (
-        ("photos", f"if it is a class itself, give {root / 'photos'}; else "),
-        ("alone", ""),
-    ):
-        with pytest.raises(DataError) as told:
-            read_class_folders(root / folder / "ant")
-        assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
+@pytest.mark.parametrize(
+    ("cwd", "given", "remedy"),
+    [
+        (".", "photos/ant", "if 'ant' is a class, {alone}, or photos for 'bee', too; else "),
+        ("photos", "ant", "if 'ant' is a class, {alone}, or {root}/photos for 'bee', too; else "),
+        (".", "alone/ant", "if 'ant' is a class, give alone; else "),
+        ("alone/ant", ".", "if 'ant' is a class, give {root}/alone; else "),
+        (".", "some/loose", "if 'loose' is a class, {alone}; else "),
+        (".", "mixed", ""),
+    ],
+)
+def test_a_class_in_place_of_its_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, given: str, remedy: str
+) -> None:
+    """The folder above it is the one to give where it holds nothing else; other classes there are named."""
+    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant", "mixed", "mixed/ant"]
+    root = _written(tmp_path, *(f"{name}/1.png" for name in names))
+    monkeypatch.chdir(root / cwd)
+    with pytest.raises(DataError) as told:
+        read_class_folders(Path(given))
+    remedy = remedy.format(alone="move it into a folder of its own and give that", root=root)
+    assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
 
 
 def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:

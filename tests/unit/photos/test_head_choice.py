@@ -193,7 +193,7 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
     )
     assert done.exit_code == 0, done.output
     assert "head: lda (also tried: ridge on " in done.stdout
-    assert "the smallest, as there are too few images to compare them" in done.stdout
+    assert "the smallest head, as there are too few images to compare them" in done.stdout
     assert " PHOTO, lw2g test " in done.stdout  # it cannot reject, and no command that fails is advised
 
 
@@ -203,7 +203,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert "of 24 images, each left out in turn" in done.stdout
-    few = r"% of 3 images not yet learned from \(.*\): too few to tell much; of 24 that .* in turn, \d"
+    few = r"% of 3 images not yet learned from \(.*\): too few to tell much; \d.* % of the 24 learned images"
     assert re.search(few, done.stdout)
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
     assert "more accuracy: more images of each class" in done.stdout
@@ -227,8 +227,8 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
     words = (
         "more images of each class, or training, which ended 1.0 points below to 0.5 above lw2g run "
-        "--recommended\n  in 2 experiments with as many images a class and as hard (ViT-Tiny; in 1 the "
-        "interval excludes 0; 1 has images of CIFAR-100, on which its method was chosen):\n"
+        "--recommended\n  in 2 experiments with as many images a class and as hard (the method was "
+        "chosen on images of 1 of them; docs/worth.md):\n"
         "  lw2g run --trained --benchmark folder"
     )
     assert words in done.stdout
@@ -284,8 +284,7 @@ def test_the_line_names_a_smaller_one_within_the_error() -> None:
     words = words_of_choice({**tried[0], "standard_error": 4.2, "tried": tried})
     assert words == (
         "head: lda 90.0 % (also tried: ridge on 4 layers 92.0 %) of 50 images, each left out in turn; the "
-        "smallest "
-        "within a standard error (4.2) of the best"
+        "smallest head within a standard error (4.2 points) of the best"
     )
 
 

@@ -62,16 +62,18 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     }
     images = {name: ClassImages(paths=("a",), digests=("a",), copies=2) for name in names[:6]}
     manifest = SimpleNamespace(
-        class_map=SimpleNamespace(target_names=("x", "y")), history=SimpleNamespace(names=("x", "c01"))
+        backbone=SimpleNamespace(name="micro-vit", options={}, weights=None),
+        class_map=SimpleNamespace(target_names=("x", "y")),
+        history=SimpleNamespace(names=("x", "c01")),
     )
-    all_of = "which lw2g show MODEL --all prints"
+    all_of = "(lw2g show MODEL --all prints all)"
     assert list(warnings_of(report, images, manifest)) == [
-        f"not checked, as fewer than 5 images spare none: c00, c01, c02, c03, c04 and 95 more, {all_of}",
+        f"not checked, as fewer than 5 images spare none: c00, c01, c02, c03, c04 and 95 more {all_of}",
         "a class of this name was forgotten, and it gets a new number: c01",
         "12 copies of other images, counted once, in 6 classes",
-        "look alike, and more images of both may tell them apart: c06 and x (6 % confused), c05 and x (5 % "
-        "confused), c04 and x (4 % confused), c03 and x (3 % confused), c02 and x (2 % confused) and 2 more, "
-        + all_of,
+        "c06 and x (6 % confused), c05 and x (5 % "
+        "confused), c04 and x (4 % confused), c03 and x (3 % confused), c02 and x (2 % confused) and 2 more "
+        f"{all_of} look alike: more images of both may tell them apart",
         "may lose images to the new classes: 12 % of x, 11 % of y",
     ]
     found = [(f"c{number}", float(number), ["x"]) for number in range(90, 101)]
@@ -87,15 +89,15 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
             140,
             5,
             (37.6, 96.4),
-            "96.4): too few to tell much; of 140 that are learned, each left out in turn, 82.1 %",
+            "96.4): too few to tell much; 82.1 % of the 140 learned images are right, each left out in turn",
         ),
         (
             72,
             5,
             (37.6, 96.4),
-            "96.4): too few to tell much; of 140 that are kept, each left out in turn, 82.1 %",
+            "96.4): too few to tell much; 82.1 % of the 140 kept images are right, each left out in turn",
         ),
-        (140, 40, (65.2, 89.5), "89.5); of 140 that are learned, each left out in turn, 82.1 %"),
+        (140, 40, (65.2, 89.5), "89.5); 82.1 % of the 140 learned images are right, each left out in turn"),
         (140, 60, (68.2, 88.2), "(95 % interval 68.2 to 88.2)"),
     ],
 )
@@ -106,7 +108,7 @@ def test_a_check_of_few_images_says_which_others_were_asked(
     found = {"class": "x", "images": images, "new": True, "recall": 100.0, "taken_for": []}
     report = {"classes": [found], "out": "model", "seconds": 1.0, "ece": None, "loss": None}
     report |= {"accuracy": 80.0, "checked": checked, "interval": interval, "estimated_loss": None}
-    lines = step_lines(report | {"left_out": 140, "left_out_accuracy": 82.14}, has_old_classes=True)
+    lines = step_lines(report | {"left_out": 140, "left_out_accuracy": 82.14}, Path("before"))
     assert any(line.endswith(told) for line in lines)
 
 

@@ -490,7 +490,7 @@ def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> N
         (18, lambda: ask(server, "/forget", b"", query={"name": "light"})),
     ):
         which = "learned" if images == 12 else "kept"
-        said = f"of {images} that are {which}, each left out in turn, 100.0 %"
+        said = f"100.0 % of the {images} {which} images are right, each left out in turn"
         status, state = change()
         assert (status, state["doubt"]) == (200, f": too few to tell much; {said}")
 
@@ -604,6 +604,8 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.locator("#warnings li").text_content() == "ant and bee (12\u00a0% confused)"
         told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
         assert page.inner_text("#loss") == told
+        assert page.get_attribute("#loss", "title").startswith("Points: how many more (gain) or fewer (loss)")
+        assert "images of other things" in page.inner_text("p:has(#reject)")
         assert page.inner_text("#last") == "Last check"
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
@@ -630,7 +632,9 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
         assert page.locator("#confusion > tr").count() == 4
         total = page.inner_text("#total")
         assert total.startswith("100.0 % of 1 image not yet learned from (95 % interval ")
-        assert re.search(r"\): too few to tell much; of \d+ that are kept, each left out in turn, \d", total)
+        assert re.search(
+            r"\): too few to tell much; [\d.]+ % of the \d+ kept images are right, each left", total
+        )
         assert page.locator("img").count() == 0  # no broken picture before the first try
         page.set_input_files("#image", [tmp_path / NASTY / "0.png", tmp_path / "light" / "0.png"])
         page.wait_for_selector(".tried >> nth=1")

@@ -24,19 +24,19 @@ def test_streams_are_alike_by_images_and_by_accuracy() -> None:
     several, one = training_gain(20, 95, known), training_gain(20, 84, known)
     assert several is not None
     assert one is not None
-    alike = "with as many images a class and as hard (ViT-Tiny"
+    alike = "with as many images a class and as hard"
     assert several.ended == "1.0 points below to 0.5 above lw2g run --recommended"
-    assert several.rests_on == f"2 experiments {alike}; in none the interval excludes 0)"
+    assert several.rests_on == f"2 experiments {alike} (in none the interval excludes 0; docs/worth.md)"
     assert one.ended == "7.0 points above lw2g run --recommended"
-    assert one.rests_on == f"the one experiment {alike}; its interval excludes 0)"
+    assert one.rests_on == f"the one experiment {alike} (its interval excludes 0; docs/worth.md)"
 
 
 @pytest.mark.parametrize(
     ("chosen_on", "words"),
     [
-        (["", ""], ""),
-        (["CIFAR-100"], "it has images of CIFAR-100"),
-        (["", "CIFAR-100", "CIFAR-100"], "2 have images of CIFAR-100"),
+        (["", ""], "in none the interval excludes 0"),
+        (["CIFAR-100"], "the method was chosen on images of it"),
+        (["", "CIFAR-100", "CIFAR-100"], "the method was chosen on images of 2 of them"),
     ],
 )
 def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], words: str) -> None:
@@ -44,8 +44,7 @@ def test_streams_on_which_the_method_was_chosen_are_told(chosen_on: list[str], w
     known = [attrs.evolve(stream(20, 90, 1.0), chosen_on=one) for one in chosen_on]
     found = training_gain(20, 90, known)
     assert found is not None
-    told = f"; {words}, on which its method was chosen)" if words else ""
-    assert found.rests_on.partition(" 0")[2] == (told or ")")
+    assert found.rests_on.partition(" (")[2] == f"{words}; docs/worth.md)"
 
 
 @pytest.mark.parametrize(

@@ -370,7 +370,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ),
         ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
-        ("loose", "the image '0.png' lies in no class; make a folder for each"),
+        ("loose", "the image '0.png' lies in no class; if 'loose' is a class, move"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
@@ -647,6 +647,9 @@ def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None
     assert f"give {tmp_path}/root/Art for one domain, or for all of them: {run} " in done.stderr
     assert "--set benchmark.stream=domains" in done.stderr
     assert "images of subfolders" not in done.stderr, "the same once more"
+    domains, learned = "these look like domains, as ", "model: learned "
+    assert 0 < done.output.index(domains) < done.output.index(learned), "it comes first"
+    assert "lw2g run --trained" not in done.stdout, "no advice on classes that nobody meant"
     done = command("learn", tmp_path / "model", tmp_path / "root", "--test", tmp_path / "root")
     assert done.exit_code == 2  # the same images
     scored = command("test", tmp_path / "model", tmp_path / "root")
@@ -702,8 +705,8 @@ def test_a_model_is_named_as_the_next_command_names_it(
     """Relative where the user was relative."""
     shutil.copytree(models["first"], tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    assert command("learn", "model", glyphs / "cat").stdout.startswith("model-2: learned ")
-    assert command("unlearn", "model-2", "--last").stdout.startswith("model-3: 2 classes")
+    assert command("learn", "model", glyphs / "cat").stdout.startswith("model-2 (from model): learned ")
+    assert command("unlearn", "model-2", "--last").stdout.startswith("model-3 (from model-2): 2 classes")
 
 
 def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_path: Path) -> None:
@@ -774,7 +777,9 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
-    assert done.stdout == f"{tmp_path / 'less'}: 4 classes; gone: ant\n", done.output
+    assert done.stdout == f"{tmp_path / 'less'} (from {tmp_path / 'out'}): 4 classes; gone: ant\n", (
+        done.output
+    )
 
 
 def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
