@@ -41,6 +41,7 @@ __all__ = [
     "head_taken",
     "holds_model",
     "interval_of",
+    "leaked_images",
     "manifest_of",
     "next_method",
     "next_model",
@@ -189,6 +190,13 @@ def interval_of(run: Path, record: Mapping[str, Any]) -> str:
             doubt = doubt_of_few(answers.interval, len(answers.images))
             return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
     return ""
+
+
+def leaked_images(record: Mapping[str, Any]) -> str:
+    """Return that some test images of a run were trained on; nothing where none is, or nobody can tell."""
+    from lw2g.results.row_notes import leaked_images as in_words
+
+    return in_words(record)
 
 
 def head_taken(record: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from lw2g.config.roles import role_of_key
 from lw2g.disk.contents import record_hash
@@ -25,6 +25,8 @@ __all__ = [
     "different_seeds",
     "heads_taken",
     "idle_draws",
+    "leaked",
+    "leaked_images",
     "over_orders",
     "over_tasks",
 ]
@@ -47,6 +49,30 @@ def changed_records(rows: Rows) -> Iterator[str]:
         if len(places) > 1:
             of_whom = f"the records of {len(places)} runs were changed after the runs"
         yield f"{of_whom}: lw2g verify {places[0]} tells what"
+
+
+def leaked_images(record: Mapping[str, Any]) -> str:
+    """Return that some test images of a run were trained on; nothing where none is, or nobody can tell."""
+    shared = record.get("shared_images")
+    if not shared or not shared["count"]:
+        return ""
+    are = "is a training image" if shared["count"] == 1 else "are training images"
+    of = counted(shared["tested"], "test image")
+    return f"{shared['count']} of {of} {are}, too, so accuracy is not that of unseen images alone"
+
+
+def leaked(rows: Rows) -> Iterator[str]:
+    """Yield how many test images were trained on, with the rows that this is so of."""
+    labels: dict[str, dict[str, None]] = defaultdict(dict)
+    for label, runs in rows:
+        for run in runs:
+            if text := leaked_images(run.record):
+                labels[text][label] = None
+    for text, of in labels.items():
+        places = f"{'row' if len(of) == 1 else 'rows'} {'; '.join(of)}"
+        if len(of) == len(rows) > 1:
+            places = "all rows"
+        yield f"{text} ({places})" if len(rows) > 1 else text
 
 
 def different_orders(rows: Rows) -> Iterator[str]:

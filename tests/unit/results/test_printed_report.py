@@ -198,6 +198,19 @@ def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told
     assert states == {run.path: "damaged", whole.path: "finished"}
 
 
+@pytest.mark.parametrize(("of", "where"), [(2, "all rows"), (1, "row dual-prompt x always")])
+def test_test_images_that_were_trained_on_come_first(write_run, tmp_path, of, where):
+    """In every form, once, with the rows where others have none: they flatter."""
+    leak = {"record.shared_images": {"count": 14, "tested": 64, "named": []}}
+    write_run(58.0, **leak)
+    write_run(60.0, **{"run.seed": 1, "policy.name": "min"}, **(leak if of == 2 else {}))
+    words = "14 of 64 test images are training images, too, so accuracy is not that of unseen images alone"
+    remarks = [line for line in call("report", ".").splitlines() if line.startswith("- ")]
+    assert remarks[0] == f"- {words} ({where})"
+    (facts,) = json.loads(call("report", ".", "--format", "json"))["tables"]
+    assert facts["notes"][0] == f"{words} ({where})"
+
+
 def test_a_run_that_lost_its_configuration_is_not_passed_over(write_run, tmp_path):
     """Its record says that there was a run."""
     run = write_run(58.0)
