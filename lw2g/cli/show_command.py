@@ -17,7 +17,7 @@ from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, d
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
-from lw2g.errors import as_word, counted
+from lw2g.errors import DataError, as_word, counted
 from lw2g.runtime.console import (
     console,
     in_words,
@@ -86,7 +86,11 @@ def _print_short(results: Recorded) -> None:
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    interval = interval_of(results.run, record)
+    interval = ""
+    try:
+        interval = interval_of(results.run, record)
+    except DataError as error:  # the record is whole, and is shown
+        click.echo(f"warning: {printable(str(error))}", err=True)
     reached = list(in_words(known, record, grows=results.grows, interval=interval))
     course = _course(record["accuracy_matrix"])
     if course:

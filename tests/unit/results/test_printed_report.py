@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
 
 import lw2g
 from lw2g.cli.main import main
@@ -196,6 +197,38 @@ def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told
     listed = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).stdout)
     states = {Path(one["path"]): one["state"] for one in listed}
     assert states == {run.path: "damaged", whole.path: "finished"}
+
+
+def _edited(path: Path) -> None:
+    """Make an answer another class, in columns that can be read."""
+    columns = load_file(path)
+    columns["predicted"][0] = 3
+    save_file(columns, path)
+
+
+def _bit(path: Path) -> None:
+    """Flip a bit of the last answer, which then is no class."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 64
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_edited, _bit, lambda path: path.write_bytes(path.read_bytes()[:300])])
+def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage):
+    """Reports leave the run out, as what they tell rests on answers; its record is shown without these."""
+    damaged, _ = write_full_run("one run"), write_full_run("whole")
+    damage(damaged.path / "predictions/task-002.safetensors")
+    out = str(tmp_path / "page.html")
+    for words, how, code, kept in (
+        (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
+        (["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"),
+        (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
+    ):
+        done = CliRunner().invoke(main, words)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
+        assert line.endswith(f"make it anew: lw2g resume '{damaged.path}'")
+        assert (done.exit_code, kept in done.stdout, "interval" in done.stdout) == (code, True, False)
 
 
 @pytest.mark.parametrize(("of", "where"), [(2, "all rows"), (1, "row dual-prompt x always")])
