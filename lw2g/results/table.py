@@ -126,8 +126,8 @@ class Row:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
         The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
-        the predictions are at hand, with a p value from five orders or seeds on. None where one row is
-        finished and the other is not: after fewer tasks accuracy is another quantity.
+        the predictions are at hand, with a p value from five orders or seeds on that either row sees. None
+        where one row is finished and the other is not: after fewer tasks accuracy is another quantity.
         """
         if self.finished != other.finished:
             return None
@@ -135,7 +135,9 @@ class Row:
         found = None
         if column.name == "faa":
             found = over_orders_and_images(self._right_answers, other._right_answers, unit)
-            if found is not None and found.n < LEAST_TESTED:
+            # runs that answer alike are copies of one: together they are a single pair
+            is_one_pair = self.alike and other.alike
+            if found is not None and (is_one_pair or found.n < LEAST_TESTED):
                 found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column), unit)
 
