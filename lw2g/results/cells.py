@@ -21,6 +21,7 @@ __all__ = [
     "Cells",
     "cell_blocks",
     "counted_in",
+    "differences_in_words",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
@@ -275,9 +276,14 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks = [*table.unlike, *_not_computed(table, columns)]
     remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
     remarks += _elsewhere(columns)
-    remarks += [f"differences: {part}" for part in on_differences(table, against)]
+    remarks += differences_in_words(table, against)
     remarks += [*_citations(table), *_marks(table, columns)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
+
+
+def differences_in_words(table: Table, against: str | None) -> list[str]:
+    """Return what differences and their intervals are, a remark each; nothing where there are none."""
+    return [f"differences: {part}" for part in on_differences(table, against)]
 
 
 def few_remarks_on(

@@ -126,14 +126,17 @@ class Row:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
         The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
-        the predictions are at hand, with a p value from five orders or seeds on that either row sees. None
-        where one row is finished and the other is not: after fewer tasks accuracy is another quantity.
+        the predictions of all pairs are at hand, with a p value from five orders or seeds on that either row
+        sees. None where one row is finished and the other is not: after fewer tasks accuracy is another
+        quantity.
         """
         if self.finished != other.finished:
             return None
-        unit = unit_of(self.draws & other.draws)
+        pairs = self.draws & other.draws
+        unit = unit_of(pairs)
         found = None
-        if column.name == "faa":
+        # a difference over some of the pairs would be another one than that of the other columns
+        if column.name == "faa" and pairs == self._right_answers.keys() & other._right_answers.keys():
             found = over_orders_and_images(self._right_answers, other._right_answers, unit)
             # runs that answer alike are copies of one: together they are a single pair
             is_one_pair = self.alike and other.alike

@@ -536,6 +536,11 @@ def test_csv_and_json_say_the_same(folder):
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
+    against = {(entry["row"], entry["against"]) for entry in content["entries"]}
+    assert against == {("dual-prompt x always", None), ("dual-prompt x min", "dual-prompt x always")}
+    assert any(
+        note.startswith("differences: intervals of FAA over") for note in content["tables"][0]["notes"]
+    )
     assert content["definitions"]["pra"].startswith("retrieval accuracy")
     assert len(content["tables"][0]["unfinished"]) == 1
 

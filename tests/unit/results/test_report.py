@@ -876,6 +876,18 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
         assert (f"| {number} |" in printed, f"n: {unit}" in printed) == (True, True)
 
 
+def test_a_difference_is_over_all_pairs_or_no_interval_is_over_images(write_full_run, installed):
+    """Predictions of one pair are gone: FAA differs by what the means do, not by what those of others do."""
+    runs = []
+    for policy, seed in product(("min", "always"), (0, 1)):
+        faa = {} if (policy, seed) != ("min", 1) else {"metrics.faa": 50.0}
+        runs.append(write_full_run(f"{policy}{seed}", faa, overrides={"run.seed": seed}, policy=policy))
+    (runs[1].path / "predictions/task-002.safetensors").unlink()
+    (table,) = tables_of(runs, installed)
+    gap = table.rows[0].difference(table.rows[1], FAA)
+    assert (gap.mean, gap.n) == (pytest.approx((50 - 200 / 3) / 2), 2)
+
+
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
     """A file under a name may hold anything: neither the title nor published values take the name."""
     known = "ac7478131e1b77e5c2f0225849730bd19ee89cfffe600c2dfd2272b34a50a43d"
