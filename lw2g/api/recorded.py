@@ -5,7 +5,7 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,11 +194,11 @@ def interval_of(run: Path, record: Mapping[str, Any]) -> str:
     return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
 
 
-def leaked_images(record: Mapping[str, Any]) -> str:
-    """Return that some test images of a run were trained on; nothing where none is, or nobody can tell."""
+def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return that some test images of runs were trained on; nothing where none is, or nobody can tell."""
     from lw2g.results.row_notes import leaked_images as in_words
 
-    return in_words(record)
+    return in_words(records)
 
 
 def head_taken(record: Mapping[str, Any]) -> str:

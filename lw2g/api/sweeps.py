@@ -143,8 +143,7 @@ def _tell_of_runs(directory: Path, statuses: Sequence[Status]) -> None:
     It is which finished cells were learned by different code of a plugin, and how many test images were
     trained on: cells say so in their logs alone, as each reads its images.
     """
-    records = [status.run.record for status in statuses if status.run is not None]
-    for leak in dict.fromkeys(filter(None, map(leaked_images, records))):
+    if leak := leaked_images(status.run.record for status in statuses if status.run and status.run.record):
         tell_note(leak)
     finished = (status.run.path for status in statuses if status.state == "finished" and status.run)
     if told := mixed_code(finished):

@@ -96,7 +96,7 @@ def _print_short(results: Recorded) -> None:
     if course:
         reached.append(f"after each task: {course}")
     lines += reached
-    if leak := leaked_images(record):
+    if leak := leaked_images([record]):
         lines.append(leak)
     if head := head_taken(record):
         lines.append(head)
@@ -164,7 +164,7 @@ def _print_record(results: Recorded) -> None:
     if results.unfinished:
         out.print(f"{results.unfinished}\n", markup=False, soft_wrap=True)
     print_metrics(record, results.definitions)
-    if leak := leaked_images(record):
+    if leak := leaked_images([record]):
         out.print(f"{leak}\n", markup=False, soft_wrap=True)
     if results.grows:
         rows: list[tuple[str, ...]] = []
