@@ -5,8 +5,7 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ __all__ = [
     "head_taken",
     "holds_model",
     "interval_of",
+    "leaked_images",
     "manifest_of",
     "next_method",
     "next_model",
@@ -177,18 +177,28 @@ class Recorded:
 
 
 def interval_of(run: Path, record: Mapping[str, Any]) -> str:
-    """Return the interval of a run's final accuracy, to stand behind it; nothing without its predictions."""
+    """Return the interval of a run's final accuracy, to stand behind it; nothing without its predictions.
+
+    Raises:
+        DataError: The predictions are not those that the record lists.
+    """
     from lw2g.results.found_runs import ReportedRun
     from lw2g.results.right_answers import right_answers_of
 
     found = ReportedRun(path=run, state="finished", config=record["config"], record=record)
-    with suppress(DataError):  # damaged ones, which `lw2g verify` names
-        answers = right_answers_of(found)
-        if answers is not None:
-            low, high = answers.interval
-            doubt = doubt_of_few(answers.interval, len(answers.images))
-            return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
-    return ""
+    answers = right_answers_of(found)
+    if answers is None:
+        return ""
+    low, high = answers.interval
+    doubt = doubt_of_few(answers.interval, len(answers.images))
+    return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
+
+
+def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return that some test images of runs were trained on; nothing where none is, or nobody can tell."""
+    from lw2g.results.row_notes import leaked_images as in_words
+
+    return in_words(records)
 
 
 def head_taken(record: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.recorded import leaked_images
 from lw2g.api.status_lines import StatusLines
 from lw2g.api.tabular import SweepResult
 from lw2g.config.directory import RUNS
@@ -114,7 +115,7 @@ def sweep(
     tell_stale(store.path, stale_cells(store.statuses(cells), catalogue))
     executor_of = load_executor(chosen, store.path)
     statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
-    _tell_mixed_code(store.path, statuses)
+    _tell_of_runs(store.path, statuses)
     return SweepResult(store.path, statuses)
 
 
@@ -136,8 +137,14 @@ def tell_stale(directory: Path, stale: Mapping[str, Sequence[str]]) -> None:
     )
 
 
-def _tell_mixed_code(directory: Path, statuses: Sequence[Status]) -> None:
-    """Note which finished cells of a sweep were learned by different code of a plugin."""
+def _tell_of_runs(directory: Path, statuses: Sequence[Status]) -> None:
+    """Note what readers of a sweep's table must know of its runs, once for all cells.
+
+    It is which finished cells were learned by different code of a plugin, and how many test images were
+    trained on: cells say so in their logs alone, as each reads its images.
+    """
+    if leak := leaked_images(status.run.record for status in statuses if status.run and status.run.record):
+        tell_note(leak)
     finished = (status.run.path for status in statuses if status.state == "finished" and status.run)
     if told := mixed_code(finished):
         tell_note(
@@ -181,7 +188,9 @@ def run_seeds(
     """
     store = SweepDirectory(directory)
     cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
-    return SweepResult(directory, run_sweep(store, cells, load_executor({}, store.path), watch))
+    statuses = run_sweep(store, cells, load_executor({}, store.path), watch)
+    _tell_of_runs(directory, statuses)
+    return SweepResult(directory, statuses)
 
 
 def _cells(
@@ -361,7 +370,7 @@ def retry_sweep(
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(store.executor(), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, columns_of_sweep(store.path))
-    _tell_mixed_code(store.path, statuses)
+    _tell_of_runs(store.path, statuses)
     return SweepResult(store.path, statuses)
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import head_taken, interval_of, manifest_of, results_of, word_of
+from lw2g.api.recorded import head_taken, interval_of, leaked_images, manifest_of, results_of, word_of
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
-from lw2g.errors import as_word, counted
+from lw2g.errors import DataError, as_word, counted
 from lw2g.runtime.console import (
     console,
     in_words,
@@ -86,12 +86,18 @@ def _print_short(results: Recorded) -> None:
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    interval = interval_of(results.run, record)
+    interval = ""
+    try:
+        interval = interval_of(results.run, record)
+    except DataError as error:  # the record is whole, and is shown
+        click.echo(f"warning: {printable(str(error))}", err=True)
     reached = list(in_words(known, record, grows=results.grows, interval=interval))
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")
     lines += reached
+    if leak := leaked_images([record]):
+        lines.append(leak)
     if head := head_taken(record):
         lines.append(head)
     kept = sum(record["storage"].get(part, 0) for part in ("parameters", "statistics"))
@@ -158,6 +164,8 @@ def _print_record(results: Recorded) -> None:
     if results.unfinished:
         out.print(f"{results.unfinished}\n", markup=False, soft_wrap=True)
     print_metrics(record, results.definitions)
+    if leak := leaked_images([record]):
+        out.print(f"{leak}\n", markup=False, soft_wrap=True)
     if results.grows:
         rows: list[tuple[str, ...]] = []
         for entry in record["decisions"]:

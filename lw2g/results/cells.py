@@ -8,7 +8,7 @@ import attrs
 
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
-from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
+from lw2g.results.columns import DEFAULT_COLUMNS, Column
 from lw2g.results.difference_words import on_differences, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, number_of_draws
@@ -21,6 +21,7 @@ __all__ = [
     "Cells",
     "cell_blocks",
     "counted_in",
+    "differences_in_words",
     "few_remarks_on",
     "mean_cells",
     "omits_equal",
@@ -162,14 +163,14 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
 def _best(table: Table, column: Column) -> list[Row]:
     """Return the rows with the best mean as it is printed, if there are others.
 
-    Controls do not count, nor do rows that are no better than guessing: one set is always found.
+    Controls do not count.
     """
     if not column.better:
         return []
     values: list[tuple[Row, float]] = []
     for row in table.rows:
         mean = row.summary(column).mean
-        if mean is None or not row.finished or row.control or _is_chance(row, column):
+        if mean is None or not row.finished or row.control:
             continue
         values.append((row, column.better * round(mean, column.digits)))
     top = max((value for _, value in values), default=0.0)
@@ -177,17 +178,6 @@ def _best(table: Table, column: Column) -> list[Row]:
     if len(best) == len(values):  # where all are equal, bold says nothing
         return []
     return best
-
-
-def _is_chance(row: Row, column: Column) -> bool:
-    """Whether guessing is as good as a row."""
-    if not column.chance:
-        return False
-    mean = row.summary(column).mean
-    by_chance = row.summary(COLUMNS[column.chance]).mean
-    if mean is None or by_chance is None:
-        return False
-    return column.better * (mean - by_chance) <= 0
 
 
 def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
@@ -286,9 +276,14 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks = [*table.unlike, *_not_computed(table, columns)]
     remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
     remarks += _elsewhere(columns)
-    remarks += [f"differences: {part}" for part in on_differences(table, against)]
+    remarks += differences_in_words(table, against)
     remarks += [*_citations(table), *_marks(table, columns)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
+
+
+def differences_in_words(table: Table, against: str | None) -> list[str]:
+    """Return what differences and their intervals are, a remark each; nothing where there are none."""
+    return [f"differences: {part}" for part in on_differences(table, against)]
 
 
 def few_remarks_on(

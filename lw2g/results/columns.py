@@ -25,7 +25,6 @@ class Column:
         digits: Printed decimals.
         scale: Factor for printing.
         better: 1 where more is better, -1 where less is, 0 where neither is.
-        chance: Name of the column that says what guessing gives; empty if none does.
         asked: Whether the user named it, who then sees it without a value, too.
     """
 
@@ -35,7 +34,6 @@ class Column:
     digits: int = 2
     scale: float = 1.0
     better: int = 0
-    chance: str = ""
     asked: bool = False
 
     def of(self, record: Mapping[str, Any]) -> float | None:
@@ -48,8 +46,8 @@ class Column:
         return float(value) * self.scale
 
 
-_BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "pra": 1, "ffm": -1, "ffm_code": -1}
-_CHANCE = {"pra": "chance_pra"}
+_BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "ffm": -1, "ffm_code": -1}
+"""Not retrieval accuracy: what guessing gives of it differs by the sets, and rows do not compare by it."""
 
 
 def _metric_column(metric: Metric) -> Column:
@@ -60,7 +58,6 @@ def _metric_column(metric: Metric) -> Column:
         meaning=metric.summary,
         digits=metric.digits,
         better=_BETTER.get(metric.name, 0),
-        chance=_CHANCE.get(metric.name, ""),
     )
 
 

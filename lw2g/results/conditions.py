@@ -14,6 +14,7 @@ from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
 from lw2g.config.toml import flat
 from lw2g.disk.protocol import digest_of, protocol_name
+from lw2g.errors import ConfigError
 from lw2g.interfaces.component import BenchmarkComponent
 from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
@@ -26,8 +27,8 @@ __all__ = [
     "comparable",
     "conditions_of",
     "data_names",
-    "differing_facts",
     "names_of_mixable",
+    "refuse_mixed",
     "stream_options",
     "task_size",
     "told_apart",
@@ -38,6 +39,8 @@ _LONGEST = 30
 """The characters of an option that a title can name."""
 _FACTS = ("test_transform", "train_transform", "metrics")
 """The facts of a protocol that are compared where runs share its name."""
+_FACTS_SHOWN = 4
+"""The largest number of facts of protocols that a refusal names."""
 
 
 def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
@@ -266,7 +269,7 @@ def _protocol_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]
     return name_of
 
 
-def differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
+def _differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
     """Return in what the transforms and definitions of runs differ: each fact with its values."""
     noted = []
     for run in runs:
@@ -368,3 +371,19 @@ def _split_name(run: ReportedRun) -> str:
     classes = json.dumps(sorted(run.record["class_names"]))
     named = run.options.get("benchmark.split") or "only"
     return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
+
+
+def refuse_mixed(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
+    """Refuse runs of one table that mix a kind of condition, each of which ``name_of`` names.
+
+    Raises:
+        ConfigError: Always; it names a run of each.
+    """
+    paths: dict[str, list[Path]] = defaultdict(list)
+    for run in runs:
+        paths[name_of(run)].append(run.path)
+    listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
+    differing = _differing_facts(runs) if kind == "protocols" else []
+    if differing:
+        listed += f"; they differ in {', '.join(differing[:_FACTS_SHOWN])}"
+    raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")

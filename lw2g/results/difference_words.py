@@ -95,15 +95,17 @@ def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
     """Return what intervals and p values of the differences of rows from one are."""
     common = set().union(*(row.draws & reference.draws for row in rows))
     varying = set().union(*(varying_pairs(row, reference) for row in rows))
-    numbers = [_number_of_units(row.draws & reference.draws) for row in rows]
+    numbers = [_number_of_units(varying_pairs(row, reference)) for row in rows]
     least_known = min(rows, key=lambda row: _number_of_units(varying_pairs(row, reference)) or LEAST_TESTED)
     few = few_in_words(least_known, reference)
     units = _units_of(common)
     of_faa = [f"intervals of FAA over {over_in_words(varying)}{f' ({few})' if few else ''}, paired bootstrap"]
     if max(numbers) >= LEAST_TESTED:
         of_faa.append("p corrected for the number of rows (Holm)")
-    if min(numbers) < LEAST_TESTED:
+    if any(0 < number < LEAST_TESTED for number in numbers):
         of_faa.append(f"no p below five {units}")
+    if 0 in numbers:
+        of_faa.append("no p between alike rows, which are one pair")
     return [
         f"mean [95 % interval{uncorrected(len(rows))}]",
         "; ".join(of_faa),

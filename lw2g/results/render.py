@@ -17,6 +17,7 @@ from lw2g.results.cells import (
     Cells,
     cell_blocks,
     counted_in,
+    differences_in_words,
     few_remarks_on,
     remarks_on,
     shown_columns,
@@ -43,7 +44,7 @@ _NO_PAPER: Mapping[str, Any] = {
     "paper_differs": [],
 }
 _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
-    f"difference_{name}" for name in attrs.fields_dict(Difference)
+    (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "against")
 )
 _NOT_GIVEN: Mapping[str, Any] = dict.fromkeys(f"given_{name}" for name in attrs.fields_dict(Given))
 _LISTS = ("paper_differs", "given_badges")
@@ -229,12 +230,12 @@ def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | N
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
-        "tables": [_table_facts(table) for table in tables],
+        "tables": [_table_facts(table, against) for table in tables],
     }
     return json.dumps(content, indent=1) + "\n"
 
 
-def _table_facts(table: Table) -> dict[str, Any]:
+def _table_facts(table: Table, against: str | None) -> dict[str, Any]:
     """Return what JSON says of a table beside its entries."""
     rows = []
     for row in table.rows:
@@ -243,7 +244,7 @@ def _table_facts(table: Table) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": [*table.unlike, *table.givers, *table.notes],
+        "notes": [*table.unlike, *differences_in_words(table, against), *table.givers, *table.notes],
     }
 
 
@@ -258,7 +259,10 @@ def _entries(
             gaps = {column.name: table.differences(reference, column) for column in columns}
         for row in table.rows:
             for column in columns:
-                yield _entry(table, row, column, gaps.get(column.name, {}).get(row.label))
+                entry = _entry(table, row, column, gaps.get(column.name, {}).get(row.label))
+                if reference is not None and row is not reference:
+                    entry["against"] = reference.label
+                yield entry
 
 
 def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> dict[str, Any]:

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lw2g.disk.contents import prediction_name
+from lw2g.disk.sealed import sha256_of
+from lw2g.errors import DataError, as_word
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.summaries import wilson
 
-__all__ = ["RightAnswers", "right_answers", "right_answers_of", "shared_answers"]
+__all__ = ["RightAnswers", "require_whole_answers", "right_answers", "right_answers_of", "shared_answers"]
 
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
@@ -74,17 +76,36 @@ def right_answers(
     return RightAnswers(images=images, right=columns["predicted"] == columns["true"], shares=shares)
 
 
-def right_answers_of(run: ReportedRun) -> RightAnswers | None:
-    """Return the answers of a run; None where its predictions are not at hand or do not go with its record.
+def require_whole_answers(run: ReportedRun) -> None:
+    """Refuse a run whose last predictions are not those that its record lists; they may be gone.
 
-    `lw2g verify` names files that do not. Class orders permute the targets: ``class_order`` of the record
-    says which class of the data each is.
+    Raises:
+        DataError: They are others.
+    """
+    name = prediction_name(run.done - 1)
+    wanted = run.record.get("files", {}).get(name)
+    checksum = sha256_of(run.path / name)
+    if checksum is not None and wanted not in (None, checksum):
+        raise DataError(
+            f"{name} of the run {str(run.path)!r} does not match its checksum: it is damaged or was edited",
+            f"make it anew: lw2g resume {as_word(run.path)}",
+        )
+
+
+def right_answers_of(run: ReportedRun) -> RightAnswers | None:
+    """Return the answers of a run; None where its predictions are not at hand or give another accuracy.
+
+    Class orders permute the targets: ``class_order`` of the record says which class of the data each is.
+
+    Raises:
+        DataError: The predictions are not those that the record lists.
     """
     columns = run.answers
     if columns is None:
         path = run.path / prediction_name(run.done - 1)
         if not path.is_file():
             return None
+        require_whole_answers(run)
         columns = read_columns(path)
     answers = right_answers(
         columns, run.record["class_order"], columns["task"].astype(np.int64), run.record.get("domains") or ()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from lw2g.config.roles import role_of_key
 from lw2g.disk.contents import record_hash
@@ -25,6 +25,8 @@ __all__ = [
     "different_seeds",
     "heads_taken",
     "idle_draws",
+    "leaked",
+    "leaked_images",
     "over_orders",
     "over_tasks",
 ]
@@ -47,6 +49,35 @@ def changed_records(rows: Rows) -> Iterator[str]:
         if len(places) > 1:
             of_whom = f"the records of {len(places)} runs were changed after the runs"
         yield f"{of_whom}: lw2g verify {places[0]} tells what"
+
+
+def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return that some test images of runs were trained on; nothing where none is, or nobody can tell.
+
+    Class orders may draw their own images: of runs that differ, the largest number is told.
+    """
+    told = [record.get("shared_images") or {"count": 0, "tested": 0} for record in records]
+    numbers = {(shared["count"], shared["tested"]) for shared in told}
+    count, tested = max(numbers, default=(0, 0))
+    if not count:
+        return ""
+    most = "up to " if len(numbers) > 1 else ""
+    are = "is a training image" if count == 1 else "are training images"
+    of = counted(tested, "test image")
+    return f"{most}{count} of {of} {are}, too, so accuracy is not that of unseen images alone"
+
+
+def leaked(rows: Rows) -> Iterator[str]:
+    """Yield how many test images were trained on, with the rows that this is so of."""
+    records = {label: [run.record for run in runs] for label, runs in rows}
+    labels = [label for label, of_row in records.items() if leaked_images(of_row)]
+    if not labels:
+        return
+    text = leaked_images(record for label in labels for record in records[label])
+    places = f"{'row' if len(labels) == 1 else 'rows'} {'; '.join(labels)}"
+    if len(labels) == len(rows):
+        places = "all rows"
+    yield f"{text} ({places})" if len(rows) > 1 else text
 
 
 def different_orders(rows: Rows) -> Iterator[str]:

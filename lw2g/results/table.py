@@ -7,7 +7,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,8 +22,8 @@ from lw2g.results.conditions import (
     comparable,
     conditions_of,
     data_names,
-    differing_facts,
     names_of_mixable,
+    refuse_mixed,
     stream_options,
     task_size,
     told_apart,
@@ -50,6 +49,7 @@ from lw2g.results.row_notes import (
     different_seeds,
     heads_taken,
     idle_draws,
+    leaked,
     over_orders,
     over_tasks,
 )
@@ -70,8 +70,6 @@ __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 ALL_ROWS = "all rows: "
 """How a note begins that tells what all rows share."""
 _DIFFERS = "differs from what was published: "
-_FACTS_SHOWN = 4
-"""The largest number of facts of protocols that a refusal names."""
 
 
 @attrs.frozen(kw_only=True)
@@ -128,16 +126,21 @@ class Row:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
         The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
-        the predictions are at hand, with a p value from five orders or seeds on. None where one row is
-        finished and the other is not: after fewer tasks accuracy is another quantity.
+        the predictions of all pairs are at hand, with a p value from five orders or seeds on that either row
+        sees. None where one row is finished and the other is not: after fewer tasks accuracy is another
+        quantity.
         """
         if self.finished != other.finished:
             return None
-        unit = unit_of(self.draws & other.draws)
+        pairs = self.draws & other.draws
+        unit = unit_of(pairs)
         found = None
-        if column.name == "faa":
+        # a difference over some of the pairs would be another one than that of the other columns
+        if column.name == "faa" and pairs == self._right_answers.keys() & other._right_answers.keys():
             found = over_orders_and_images(self._right_answers, other._right_answers, unit)
-            if found is not None and found.n < LEAST_TESTED:
+            # runs that answer alike are copies of one: together they are a single pair
+            is_one_pair = self.alike and other.alike
+            if found is not None and (is_one_pair or found.n < LEAST_TESTED):
                 found = attrs.evolve(found, p=None)
         return found or paired_difference(self._paired(column), other._paired(column), unit)
 
@@ -182,8 +185,8 @@ class Table:
         options: The options in which the rows differ.
         shared: The options that all rows changed alike, by dotted keys.
         unfinished: Runs that belong to no row.
-        unlike: What does not compare, one sentence each: code of plugins, changed records, and in what rows
-            differ beside their names.
+        unlike: What flatters or does not compare, one sentence each: test images that were trained on, code
+            of plugins, changed records, and in what rows differ beside their names.
         notes: Further remarks, one sentence each; those that begin with :data:`ALL_ROWS` tell what all rows
             share.
         alike: Those of the notes that say the same of every row.
@@ -350,7 +353,7 @@ def _table(
         if len(set(map(name_of, tabled))) > 1:
             mixed.append(kind)
             if kind not in mix:
-                _refuse(kind, name_of, tabled)
+                refuse_mixed(kind, name_of, tabled)
 
     settings = as_asked(tabled, {id(run): settings_of(run, catalogue) for run in tabled})
     groups = runs_of_rows(tabled, settings, names)
@@ -392,6 +395,7 @@ def _table(
         shared={key: plain(value) for key, value in shared.items()},
         unfinished=tuple(others),
         unlike=(
+            *leaked(labelled),
             *different_code(labelled),
             *changed_records(labelled),
             *mixes,
@@ -441,17 +445,6 @@ def _row(
         differs=tuple(of_published(first, differs, catalogue)),
         paper=printed_for(first, differs, catalogue),
     )
-
-
-def _refuse(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:
-    paths: dict[str, list[Path]] = defaultdict(list)
-    for run in runs:
-        paths[name_of(run)].append(run.path)
-    listed = ", ".join(f"{name}: {len(of)} such as {of[0]}" for name, of in paths.items())
-    differing = differing_facts(runs) if kind == "protocols" else []
-    if differing:
-        listed += f"; they differ in {', '.join(differing[:_FACTS_SHOWN])}"
-    raise ConfigError(f"the runs mix {kind} ({listed})", f"leave some out, or say --mix {kind}")
 
 
 def _is_control(run: ReportedRun, catalogue: Catalogue) -> bool:

@@ -67,6 +67,7 @@ def report(
             choices = ", ".join(map(repr, MIXABLE))
             raise ConfigError(f"mix: {kind!r} is not one of {choices}{nearest(str(kind), MIXABLE)}")
     # tables compute by numpy, which `lw2g report --help` does without
+    from lw2g.results.right_answers import require_whole_answers
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
 
@@ -75,6 +76,11 @@ def report(
     for run in find_runs([Path(run) for run in runs], damaged=True):
         if run.state == "damaged":
             damaged.append(run.problem)
+            continue
+        try:
+            require_whole_answers(run)
+        except DataError as error:
+            damaged.append(str(error))
         else:
             found.append(run)
     if damaged and not found:

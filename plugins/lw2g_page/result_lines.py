@@ -204,7 +204,8 @@ def _with_differences(
             if gap.is_none:
                 content = "the same"
             elif gap.low is not None and gap.high is not None:
-                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}"
+                # in a narrow column p alone goes to the next line
+                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}".replace(" ", "\N{NO-BREAK SPACE}")
                 if gap.p is not None:
                     interval += f", {p_in_words(gap.p)}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])

@@ -125,8 +125,10 @@ def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa)
     known = faa > 60
     assert [interval in text for text in told] == [known, known]
     assert ["interval" in text for text in told] == [known, known]
-    (next((run.path / "predictions").iterdir())).write_bytes(b"damaged")
-    assert "interval" not in invoke("show", run.path).stdout
+    (next((run.path / "predictions").iterdir())).unlink()
+    shown = invoke("show", run.path)
+    assert "interval" not in shown.stdout
+    assert shown.stderr == ""
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):

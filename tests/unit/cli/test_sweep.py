@@ -22,7 +22,7 @@ from lw2g.cli import sweep_command
 from lw2g.cli.main import main
 from lw2g.cli.sweep_command import fitting
 from lw2g.disk.lock import Writer, locked, one_writer
-from lw2g.disk.sealed import seal_json
+from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle import estimate as estimating
@@ -286,6 +286,18 @@ def test_code_that_changed_within_a_sweep_is_told_at_its_end(grid, finished):
             (run / "plugins.json").write_bytes(seal_json({"components": [mine], "code": {"my-dist": [code]}}))
         for again in (("--out", "here", grid), ("retry", "here")):
             assert (told in call(*again)) == is_told
+
+
+def test_test_images_that_were_trained_on_are_told_once_at_its_end(grid, finished):
+    """Cells say so in their logs alone."""
+    call("--out", "here", grid, code=1)
+    for cell in json.loads(call("status", "here", "--json")):
+        run = Path("here", cell["name"])
+        shutil.copytree(finished[0], run)
+        leak = {"count": 3, "tested": 9, "named": []}
+        record = unseal_json(run / "record.json") | {"shared_images": leak}
+        (run / "record.json").write_bytes(seal_json(record))
+    assert call("retry", "here").count("note: 3 of 9 test images are training images, too, ") == 1
 
 
 def test_a_damaged_cell_is_moved_aside_and_begun_anew(grid, finished):

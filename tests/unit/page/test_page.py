@@ -530,7 +530,7 @@ def test_no_interval_is_a_finding_that_p_does_not_bear_out(
     monkeypatch.setattr(Row, "difference", lambda *_: gap)
     assert report(tmp_path, "--html", tmp_path / "out.html", "--against", against).exit_code == 0
     text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
-    assert text.count(f"<small>+0.6 to +2.4{in_cell}</small>") == 2
+    assert text.count(f"<small>+0.6\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}+2.4{in_cell}</small>") == 2
     assert f"test images, {below}</p>" in text
     assert f"(95 % interval +0.6 to +2.4{in_answer}" in text
 

@@ -93,7 +93,7 @@ def test_the_same_object_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
-    """By the command while it begins, and in the record, which has what `sha256sum` says of each image."""
+    """By the command while it begins, by reports, and in the record, which has the hash of each image."""
     root = tree(tmp_path / "data")
     shutil.copy(root / "train/c0/0.png", root / "test/c1/0.png")
     words = ["run", "--baseline", "simple-cil", "--benchmark", "folder", "--device", "cpu"]
@@ -102,6 +102,9 @@ def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     told = "1 of 24 test images is a training image, too ('data/test/c1/0.png' is 'data/train/c0/0.png')"
     assert told in done.stderr
+    leak = "1 of 24 test images is a training image, too, so accuracy is not that of unseen images alone\n"
+    for command in (["show"], ["show", "--all"], ["report"]):
+        assert leak in CliRunner().invoke(main, [*command, str(tmp_path / "run")]).stdout
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     pair = ["data/test/c1/0.png", "data/train/c0/0.png"]
     assert record["shared_images"] == {"count": 1, "tested": 24, "named": [pair]}

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file, save_file
 
 import lw2g
 from lw2g.cli.main import main
@@ -196,6 +197,55 @@ def test_damaged_records_are_refused_or_listed(write_run, tmp_path, damage, told
     listed = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).stdout)
     states = {Path(one["path"]): one["state"] for one in listed}
     assert states == {run.path: "damaged", whole.path: "finished"}
+
+
+def _edited(path: Path) -> None:
+    """Make an answer another class, in columns that can be read."""
+    columns = load_file(path)
+    columns["predicted"][0] = 3
+    save_file(columns, path)
+
+
+def _bit(path: Path) -> None:
+    """Flip a bit of the last answer, which then is no class."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 64
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [_edited, _bit, lambda path: path.write_bytes(path.read_bytes()[:300])])
+def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage):
+    """Reports leave the run out, as what they tell rests on answers; its record is shown without these."""
+    damaged, _ = write_full_run("one run"), write_full_run("whole")
+    damage(damaged.path / "predictions/task-002.safetensors")
+    out = str(tmp_path / "page.html")
+    for words, how, code, kept in (
+        (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
+        (["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"),
+        (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
+    ):
+        done = CliRunner().invoke(main, words)
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
+        assert line.endswith(f"make it anew: lw2g resume '{damaged.path}'")
+        assert (done.exit_code, kept in done.stdout, "interval" in done.stdout) == (code, True, False)
+
+
+@pytest.mark.parametrize(
+    ("other", "most", "where"),
+    [(14, "", "all rows"), (9, "up to ", "all rows"), (0, "", "row dual-prompt x always")],
+)
+def test_test_images_that_were_trained_on_come_first(write_run, other, most, where):
+    """In every form, in one remark, with the rows where others have none: they flatter."""
+    for count, changes in ((14, {}), (other, {"run.seed": 1, "policy.name": "min"})):
+        leak = {"record.shared_images": {"count": count, "tested": 64, "named": []}}
+        write_run(58.0, **leak, **changes)
+    are = "test images are training images, too, so accuracy is not that of unseen images alone"
+    words = f"{most}14 of 64 {are}"
+    remarks = [line for line in call("report", ".").splitlines() if line.startswith("- ")]
+    assert remarks[0] == f"- {words} ({where})"
+    (facts,) = json.loads(call("report", ".", "--format", "json"))["tables"]
+    assert facts["notes"][0] == f"{words} ({where})"
 
 
 def test_a_run_that_lost_its_configuration_is_not_passed_over(write_run, tmp_path):
@@ -382,19 +432,13 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
     assert kept == [4200001.0, 4200001.0]
 
 
-def test_what_guessing_gives_is_not_the_best(write_run, tmp_path):
-    """One set is always found: a retrieval accuracy of 100 beside a chance of 100 is not bold."""
-    found = {"record.metrics.pra": 100.0, "record.metrics.chance_pra": 100.0}
-    write_run(80.0, **found, **LW2G | {"policy.name": "one"})
-    for policy, pra in (("always", 60.0), ("min", 70.0)):
-        write_run(
-            81.0, **{"record.metrics.pra": pra, "record.metrics.chance_pra": 50.0, "policy.name": policy}
-        )
-    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "pra,chance_pra")
-    (one, always, least) = [line for line in printed.splitlines() if line.startswith("dual-prompt x ")]
-    assert "& 1 & $100.00$ &" in one
-    assert "$60.00$" in always
-    assert "$\\mathbf{70.00}$" in least
+def test_no_retrieval_accuracy_is_the_best(write_run, tmp_path):
+    """What guessing gives differs by the sets: one set is always found, and few are found more often."""
+    for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
+        found = {"record.metrics.pra": pra, "record.metrics.chance_pra": chance, "policy.name": policy}
+        write_run(pra, **found)
+    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "faa,pra,chance_pra")
+    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.00"]
 
 
 def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
@@ -496,6 +540,11 @@ def test_csv_and_json_say_the_same(folder):
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
+    against = {(entry["row"], entry["against"]) for entry in content["entries"]}
+    assert against == {("dual-prompt x always", None), ("dual-prompt x min", "dual-prompt x always")}
+    assert any(
+        note.startswith("differences: intervals of FAA over") for note in content["tables"][0]["notes"]
+    )
     assert content["definitions"]["pra"].startswith("retrieval accuracy")
     assert len(content["tables"][0]["unfinished"]) == 1
 

@@ -831,7 +831,7 @@ def test_a_paired_difference_has_an_interval_of_t():
 @pytest.mark.parametrize(
     ("orders", "seeds", "number", "over", "has_interval", "has_p"),
     [
-        (1, 3, "3", 3, True, False),
+        (1, 5, "5", 5, True, False),
         (2, 1, "2", 2, False, False),
         (2, 2, "2 orders x 2 seeds", 2, False, False),
         (3, 2, "3 orders x 2 seeds", 3, True, False),
@@ -844,7 +844,8 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
 ):
     """Of every metric: deviation and interval are over orders, each the mean of its seeds.
 
-    A p value of FAA has at least five of them, and where no row has, the remark says so.
+    A p value of FAA has at least five of them, and where no row has, the remark says so; here seeds of one
+    order answer alike, and are one pair.
     """
     ours, theirs = [], []
     for order, seed in product(range(orders), range(seeds)):
@@ -866,13 +867,25 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     assert first.difference(second, COLUMNS["faa"]).low is not None
     assert [gap.p is not None for gap in table.differences(first, COLUMNS["faa"]).values()] == [has_p]
     remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
-    few = f"; no p below five {'class orders' if orders > 1 else 'seeds'}"
+    few = "; no p below five class orders" if orders > 1 else "; no p between alike rows, which are one pair"
     assert ("p corrected for the number of rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
     assert "interval]" in remarks, "of a single difference nothing is to correct"
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
         assert (f"| {number} |" in printed, f"n: {unit}" in printed) == (True, True)
+
+
+def test_a_difference_is_over_all_pairs_or_no_interval_is_over_images(write_full_run, installed):
+    """Predictions of one pair are gone: FAA differs by what the means do, not by what those of others do."""
+    runs = []
+    for policy, seed in product(("min", "always"), (0, 1)):
+        faa = {} if (policy, seed) != ("min", 1) else {"metrics.faa": 50.0}
+        runs.append(write_full_run(f"{policy}{seed}", faa, overrides={"run.seed": seed}, policy=policy))
+    (runs[1].path / "predictions/task-002.safetensors").unlink()
+    (table,) = tables_of(runs, installed)
+    gap = table.rows[0].difference(table.rows[1], FAA)
+    assert (gap.mean, gap.n) == (pytest.approx((50 - 200 / 3) / 2), 2)
 
 
 def test_a_file_is_named_by_its_hash_unless_the_hash_is_known(write_run, installed):
