@@ -86,7 +86,7 @@ def _print_short(results: Recorded) -> None:
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    interval = interval_of(results.run, record)
+    interval = interval_of({results.run: record})
     reached = list(in_words(known, record, grows=results.grows, interval=interval))
     course = _course(record["accuracy_matrix"])
     if course:
