@@ -319,8 +319,8 @@ phi = 2
         ),
         (
             {"policy.memory-size": 9},
-            "policy.memory-size: no such option of min, which comes with hide-prompt; baseline=replay keeps images "
-            "of old classes, other methods keep none",
+            "policy.memory-size: no such option of min, which comes with hide-prompt; baseline 'replay' "
+            "keeps images of old classes, other methods keep none",
         ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
