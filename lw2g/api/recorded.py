@@ -176,22 +176,31 @@ class Recorded:
         return apart(dict(decision))
 
 
-def interval_of(run: Path, record: Mapping[str, Any]) -> str:
-    """Return the interval of a run's final accuracy, to stand behind it; nothing without its predictions.
+def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
+    """Return the interval of a final accuracy, to stand behind it; nothing without predictions.
+
+    Args:
+        records: The record of a run by its directory; of several seeds, which have an interval over images
+            where all answer alike.
 
     Raises:
-        DataError: The predictions are not those that the record lists.
+        DataError: The predictions of a run are not those that its record lists.
     """
     from lw2g.results.found_runs import ReportedRun
-    from lw2g.results.right_answers import right_answers_of
+    from lw2g.results.right_answers import right_answers_of, shared_answers
 
-    found = ReportedRun(path=run, state="finished", config=record["config"], record=record)
-    answers = right_answers_of(found)
-    if answers is None:
+    every = []
+    for run, record in records.items():
+        found = ReportedRun(path=run, state="finished", config=record["config"], record=record)
+        if answers := right_answers_of(found):
+            every.append(answers)
+    shared = shared_answers(every) if len(every) == len(records) else None
+    if shared is None:
         return ""
-    low, high = answers.interval
-    doubt = doubt_of_few(answers.interval, len(answers.images))
-    return f"; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
+    low, high = shared.interval
+    doubt = doubt_of_few(shared.interval, len(shared.images))
+    alike = f", the same with each of {len(every)} seeds" if len(every) > 1 else ""
+    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
 
 
 def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:

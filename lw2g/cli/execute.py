@@ -72,7 +72,7 @@ def run_to_end(directory: Path, catalogue: Catalogue, action: Callable[[Listener
     if command is not None:
         command.meta[RUN_OF_COMMAND] = directory  # what an error says goes on
     load_engine()  # seconds of imports, before the display counts any
-    tell([_under_progress(action, directory)], directory, catalogue)
+    tell({directory: _under_progress(action, directory)}, directory, catalogue)
 
 
 def _listeners() -> Listeners:
@@ -99,18 +99,23 @@ def _under_progress(action: Callable[[Listeners], RunRecord], directory: Path) -
     raise click.exceptions.Exit(Interrupted.exit_code)
 
 
-def tell(records: Sequence[Mapping[str, Any]], directory: Path, catalogue: Catalogue) -> None:
-    """Print what a run, or the runs of several seeds, have reached, and the next commands."""
-    first = records[0]
+def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: Catalogue) -> None:
+    """Print what a run, or the runs of several seeds, have reached, and the next commands.
+
+    Args:
+        records: The record of each run by its directory.
+        directory: That of the run, or of the sweep.
+        catalogue: The components.
+    """
+    first = next(iter(records.values()))
     done = len(first["accuracy_matrix"])
     total = first.get("tasks")
     metrics = {}
-    for name, over in over_runs([record["metrics"] for record in records]).items():
+    for name, over in over_runs([record["metrics"] for record in records.values()]).items():
         if over.mean is not None:
             metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
-    interval = interval_of(directory, first) if len(records) == 1 else ""
-    for line in in_words(metrics, first, grows=grows, interval=interval):
+    for line in in_words(metrics, first, grows=grows, interval=interval_of(records)):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")

@@ -88,7 +88,7 @@ def _print_short(results: Recorded) -> None:
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
     interval = ""
     try:
-        interval = interval_of(results.run, record)
+        interval = interval_of({results.run: record})
     except DataError as error:  # the record is whole, and is shown
         click.echo(f"warning: {printable(str(error))}", err=True)
     reached = list(in_words(known, record, grows=results.grows, interval=interval))

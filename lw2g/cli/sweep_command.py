@@ -167,7 +167,8 @@ def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> 
     with _watching() as watch:
         result = sweeps.run_seeds(experiment, directory, seeds, watch=watch)
     if result.finished:
-        records = [status.run.record for status in result.cells if status.run is not None]
+        found = [status.run for status in result.cells if status.run is not None]
+        records = {run.path: run.record for run in found}
         tell(records, directory, experiment.catalogue)
     _finish(result)
 

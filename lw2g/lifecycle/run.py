@@ -185,9 +185,11 @@ class Run(Observer):
             # where another precision would be faster, it matters that it is not taken
             (notes if settled.refused else details).insert(0, str(settled))
         if self._done == self._goal:  # nothing is learned, and what is to be known is how it could
-            way = f"lw2g continue {as_word(self._files.path)}"
+            way = f"lw2g continue {as_word(self._files.path)} --benchmark NAME"
             is_whole = self._goal == len(self._sizes)
-            notes = [f"nothing is left to learn; new classes: {way} --benchmark NAME"] if is_whole else []
+            origin = self._checkpoint and self._checkpoint.ledger["origin"]
+            idle = ", and no changed option has acted" if origin and origin["task"] + 1 == self._done else ""
+            notes = [f"nothing is left to learn{idle}; new classes: {way}"] if is_whole else []
         return RunStarted(
             name=self._files.path.name,
             config=to_mapping(parts.config),
@@ -204,9 +206,7 @@ class Run(Observer):
         trained = self._session.parts.baseline.trained_tasks
         if not trained or trained >= self._goal:
             return []
-        first = "only the first task trains"
-        if trained > 1:
-            first = f"only the first {trained} tasks train"
+        first = "only the first task trains" if trained == 1 else f"only the first {trained} tasks train"
         return [f"{first} the network; the head alone learns the others, from features that move no more"]
 
     def _growth_notes(self) -> list[str]:

@@ -231,10 +231,10 @@ class Catalogue:
         raise self._unknown("component", name)
 
     def heir_of(self, name: str) -> tuple[Registered, Alias] | None:
-        """Return the component that users look for by a kebab-case name of others; None without one."""
+        """Return the component that users look for by a name of others, with hyphens or not; or None."""
         for entry in self.components():
             for alias in entry.component.aliases:
-                if alias.name == name:
+                if alias.name.replace("-", "") == name.replace("-", ""):
                     return entry, alias
         return None
 
@@ -265,7 +265,7 @@ class Catalogue:
             remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
         if self.disabled:
             remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
-        spelled = name.lower().replace("_", "-").replace(" ", "-")
+        spelled = name.lower().replace("_", "-").replace(" ", "-").replace("+", "-plus")
         heir = self.heir_of(spelled)
         if heir is not None:
             entry, alias = heir
@@ -275,13 +275,14 @@ class Catalogue:
             return UnknownComponentError(f"no {kind} is called {name!r}; {meaning}", typed)
         known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
         for entry in self.components():
-            known += [alias.name for alias in entry.component.aliases]
+            if kind in (entry.component.kind, "component"):
+                known += [alias.name for alias in entry.component.aliases]
         if kind == "baseline" and ("head", spelled) in self.entries:
             typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={spelled}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
-        meant = nearest(name, known)
+        meant = nearest(spelled, known)
         if kind == "component":  # a kind may be meant, and among names of all kinds many are a bit alike
-            meant = nearest(name, [*known, *KINDS], near=0.8)
+            meant = nearest(spelled, [*known, *KINDS], near=0.8)
         if not meant:
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"
         return UnknownComponentError(f"no {kind} is called {name!r}{meant}", remedy)
@@ -289,11 +290,10 @@ class Catalogue:
 
 def alias_text(component: Component, alias: Alias) -> tuple[str, str]:
     """Return what a name leads to and how it differs, and what to type for it."""
-    option: str = component.kind
-    if option == "head":  # an option of the baseline names it
-        option = "baseline.head"
-    settings = (f"{option}={component.name}", *alias.options)
-    typed = " ".join(f"--set {setting}" for setting in settings)
+    named = f"--{component.kind} {component.name}"
+    if component.kind == "head":  # an option of the baseline names it
+        named = f"--set baseline.head={component.name}"
+    typed = " ".join([named, *(f"--set {setting}" for setting in alias.options)])
     return f"it is {component.kind} {component.name!r} here, {alias.differs}", typed
 
 

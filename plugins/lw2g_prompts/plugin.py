@@ -5,6 +5,7 @@ from __future__ import annotations
 from lw2g.plugin import (
     NEW_SETS_MERGED,
     UNSEEN_MASKED,
+    Alias,
     BaselineComponent,
     Deviation,
     PresetFile,
@@ -127,6 +128,13 @@ S_PROMPT_PLUS_PLUS = BaselineComponent(
     retrieval="key-cosine",
     presets=_PRESETS.official("s-prompt-plus-plus"),
     tuned=_PRESETS.tuned("s-prompt-plus-plus"),
+    aliases=(
+        Alias(
+            name="s-prompts",
+            differs="in the class-incremental form that HiDe-Prompt compares with, which finds a prompt by "
+            "its key; published: for domains, by the nearest of K-means centres",
+        ),
+    ),
     deviations=(UNSEEN_MASKED, _VALUES_FREE),
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lw2g.plugin import BaselineComponent, Deviation, PresetFile, hookimpl, lazy
+from lw2g.plugin import Alias, BaselineComponent, Deviation, PresetFile, hookimpl, lazy
 from lw2g_single_set import options
 
 __all__ = [
@@ -118,6 +118,13 @@ ONE_PROMPT = BaselineComponent(
     growth="fixed",
     presets=_PRESETS.official("one-prompt"),
     tuned=_PRESETS.tuned("one-prompt"),
+    aliases=(
+        Alias(
+            name="ovor",
+            differs="with outliers around features at the boundary, as in the paper (the release's: shipped)",
+            options=("baseline.outliers=paper",),
+        ),
+    ),
 )
 
 SSIAT = BaselineComponent(

@@ -235,6 +235,7 @@ def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path
     assert untimed(resume(run, catalogue)) == untimed(record)
     forked = lw2g("fork", run, "--at-task", 3, "--policy", "always", "--out", tmp_path / "fork")
     assert forked.exit_code == 0, forked.output
+    assert "nothing is left to learn, and no changed option has acted; new classes: " in forked.stderr
     assert unseal_json(tmp_path / "fork" / "record.json")["accuracy_matrix"] == record["accuracy_matrix"]
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
     (run / "source-2.toml").write_text("")

@@ -150,6 +150,11 @@ def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_pat
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(main, ["fork", str(finished[0]), "--out", str(out), *arguments])
 
+    refused = invoke("--at-task", "9", "--policy", "always")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1), (
+        refused.stderr
+    )  # no note before it
+    assert "task 9 is not finished, the last one is 3" in refused.stderr
     result = invoke("--at-task", "1", "--tasks", "1", "--policy", "one")
     assert result.exit_code == 0, result.output
     assert f"stopped after 1 of 3 tasks; go on with: lw2g continue {out}" in result.output

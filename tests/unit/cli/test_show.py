@@ -119,12 +119,15 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
 def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa):
     """Over its test images, and that few tell little; nothing where no predictions go with the record."""
     run = write_full(tmp_path / "run", {"metrics.faa": faa})
-    tell([run.record], run.path, catalogue())
+    tell({run.path: run.record}, run.path, catalogue())
     told = [capsys.readouterr().out, invoke("show", run.path).stdout]
     interval = "; 95 % interval 39.1 to 86.2 over images of this one order: too few to tell much\n"
     known = faa > 60
     assert [interval in text for text in told] == [known, known]
     assert ["interval" in text for text in told] == [known, known]
+    twin = write_full(tmp_path / "twin", {"metrics.faa": faa, "seed": 1})
+    tell({run.path: run.record, twin.path: twin.record}, tmp_path, catalogue())
+    assert (f", the same with each of 2 seeds{interval}" in capsys.readouterr().out) == known
     (next((run.path / "predictions").iterdir())).unlink()
     shown = invoke("show", run.path)
     assert "interval" not in shown.stdout

@@ -551,6 +551,23 @@ def test_a_name_that_users_look_for_leads_to_its_component():
     assert wanted <= set(names)
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("slca", "(did you mean 'slca-plus-plus'?)"),  # and not slda, which is a head elsewhere
+        ("SLCA++", "(did you mean 'slca-plus-plus'?)"),
+        ("sprompts", "; it is baseline 's-prompt-plus-plus' here"),
+        ("OVOR", "; it is baseline 'one-prompt' here"),
+        ("coda", "(did you mean 'coda-prompt'?)"),
+    ],
+)
+def test_a_baseline_is_found_by_its_name_in_papers_and_libraries(name, told):
+    """Only names of baselines are suggested: another kind's name elsewhere would lead away."""
+    with pytest.raises(UnknownComponentError) as error:
+        load_catalogue().get("baseline", name)
+    assert told in str(error.value)
+
+
 @pytest.mark.parametrize("kind", ["baseline", "policy"])
 def test_an_object_of_a_program_is_asked_for_again_by_the_calls_that_take_it(kind):
     """Not by `resume` alone, which goes no further than a stopped run was asked to."""
@@ -568,8 +585,10 @@ def test_what_an_alias_says_to_type_can_be_run():
     for entry in catalogue.components():
         for alias in entry.component.aliases:
             _, typed = alias_text(entry.component, alias)
-            options: dict[str, object] = {}
-            for setting in typed.removeprefix("--set ").split(" --set "):
+            options: dict[str, object] = {"baseline.name": "simple-cil"}
+            words = typed.split()
+            for option, text in zip(words[::2], words[1::2], strict=True):
+                setting = text if option == "--set" else f"{option.removeprefix('--')}.name={text}"
                 key, _, value = setting.partition("=")
                 options[key] = json.loads(value) if value[0].isdigit() else value
-            resolve(catalogue, baseline="simple-cil", overrides=options)
+            resolve(catalogue, overrides=options)
