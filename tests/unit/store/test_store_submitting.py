@@ -104,7 +104,7 @@ def test_a_first_submission_passes_the_check_of_its_change(
         ).stdout
 
     printed = invoke("store", "init", store)
-    assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
+    assert f"pip wheel --no-deps ./CHECKOUT -w {store / 'tools'}" in printed.output
     naming = f"first lw2g store protocol {store} RUN --data NAME, then submit it without --new-protocol"
     assert naming in printed.output
     assert f"then: git init {store} && git -C {store} add . && git -C {store} commit" in printed.output
