@@ -62,7 +62,9 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     }
     images = {name: ClassImages(paths=("a",), digests=("a",), copies=2) for name in names[:6]}
     manifest = SimpleNamespace(
-        class_map=SimpleNamespace(target_names=("x", "y")), history=SimpleNamespace(names=("x", "c01"))
+        class_map=SimpleNamespace(target_names=("x", "y")),
+        history=SimpleNamespace(names=("x", "c01")),
+        backbone=SimpleNamespace(options={}, name="micro", weights=None),
     )
     all_of = "which lw2g show MODEL --all prints"
     assert list(warnings_of(report, images, manifest)) == [
