@@ -80,6 +80,8 @@ class Experiment:
                 f"those that are equal for all methods: --protocol {LIKE_FOR_LIKE}"
             )
         yield from self.notes
+        if getattr(config.baseline.config, "epochs", None) == 0:
+            yield "baseline.epochs=0: nothing is trained by gradient steps on the tasks' images"
         chosen = (
             self.catalogue.get("benchmark", config.benchmark.name),
             self.catalogue.get("backbone", config.backbone.name),

@@ -11,7 +11,7 @@ from lw2g.api import models
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import help_of, options_of
-from lw2g.errors import ConfigError, counted
+from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import in_units
 
 __all__ = ["export"]
@@ -45,6 +45,9 @@ def export(run: Path, out: Path | None, onnx: Path | None, **options: Any) -> No
         size = models.export(run, out, **options)
     inside = "with its backbone" if options["with_backbone"] else "without its backbone"
     click.echo(f"{out}: {in_units(size)}, {inside}")
+    model = as_word(out)
+    further = f", or lw2g learn {model} FOLDER" if options["learnable"] else ""
+    click.echo(f"next: lw2g predict {model} PHOTO{further}")
 
 
 def _export_onnx(

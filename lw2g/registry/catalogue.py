@@ -227,7 +227,7 @@ class Catalogue:
             if problem.is_of(name):
                 problems.append(problem)
         if problems:
-            raise PluginError("\n".join(dict.fromkeys(map(str, problems))))
+            raise PluginError("\n".join(dict.fromkeys(map(str, problems)))) from problems[0].error
         raise self._unknown("component", name)
 
     def heir_of(self, name: str) -> tuple[Registered, Alias] | None:

@@ -8,7 +8,7 @@ from importlib import import_module
 import attrs
 import click
 
-from lw2g.errors import PluginError, error_text
+from lw2g.errors import PluginError
 from lw2g.interfaces.command import Command
 from lw2g.registry.kinds import COMMAND_HOOK
 from lw2g.registry.manager import (
@@ -43,8 +43,7 @@ class RegisteredCommand:
             code = getattr(import_module(module), name)
         # code of a package may raise anything, even SystemExit
         except (Exception, SystemExit) as error:
-            what = f"cannot import its command {self.command.name!r}: {error_text(error)}"
-            problem = Problem.of(self.origin, what)
+            problem = Problem.raised(self.origin, f"cannot import its command {self.command.name!r}", error)
             raise PluginError(problem.text, problem.remedy) from error
         if not isinstance(code, click.Command):
             what = f"names {self.command.target!r} as its command {self.command.name!r}, no command of click"
@@ -83,7 +82,8 @@ class CommandSet:
             raise PluginError(f"command {name!r} cannot be used: {problem.text}", problem.remedy)
         for problem in self.problems:
             if problem.is_of(name):  # what a module offers is not known where it cannot be imported
-                raise PluginError(f"no command is called {name!r}: {problem.text}", problem.remedy)
+                what = f"no command is called {name!r}: {problem.text}"
+                raise PluginError(what, problem.remedy) from problem.error
         return None
 
 

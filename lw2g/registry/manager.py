@@ -21,6 +21,7 @@ import attrs
 import pluggy
 
 from lw2g.errors import PluginError, error_text, nearest, with_remedy
+from lw2g.ground.plugin_lines import line_of_plugin
 from lw2g.registry.installed import entry_points
 from lw2g.registry.kinds import HOOKS_BY_GROUP, SPECIFICATIONS
 from lw2g.registry.markers import COMMANDS, PROJECT
@@ -85,6 +86,7 @@ class Problem:
         version: Its version.
         what: What is wrong.
         remedy: What to do about it.
+        error: What its code raised, if anything.
     """
 
     plugin: str
@@ -92,11 +94,19 @@ class Problem:
     version: str | None
     what: str
     remedy: str
+    error: BaseException | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
-    def of(cls, origin: Origin, what: str, remedy: str | None = None) -> Problem:
+    def of(
+        cls, origin: Origin, what: str, remedy: str | None = None, error: BaseException | None = None
+    ) -> Problem:
         """Return a problem with one plugin; the default remedy is to fix or disable it."""
-        return cls(**attrs.asdict(origin), what=what, remedy=remedy or _fix_or_disable(origin))
+        return cls(**attrs.asdict(origin), what=what, remedy=remedy or _fix_or_disable(origin), error=error)
+
+    @classmethod
+    def raised(cls, origin: Origin, what: str, error: BaseException) -> Problem:
+        """Return that a plugin's code raised an error, with the line that did."""
+        return cls.of(origin, f"{what}: {error_text(error)}{line_of_plugin(error)}", error=error)
 
     @property
     def text(self) -> str:
@@ -201,7 +211,7 @@ def attempt(action: Callable[[], T], origin: Origin, what: str, problems: list[P
         return action()
     # a plugin may raise anything, even SystemExit, and the other plugins must keep working
     except (Exception, SystemExit) as error:
-        problems.append(Problem.of(origin, f"{what}: {error_text(error)}"))
+        problems.append(Problem.raised(origin, what, error))
         return None
     except KeyboardInterrupt as stop:
         # Ctrl-C ends everything; only if a stranger's import hangs does the message help

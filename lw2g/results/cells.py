@@ -9,7 +9,7 @@ import attrs
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.columns import DEFAULT_COLUMNS, Column
-from lw2g.results.difference_words import on_differences, p_in_words
+from lw2g.results.difference_words import SAME, on_differences, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.run_draws import Draw, number_of_draws
 from lw2g.results.summaries import Difference
@@ -277,7 +277,7 @@ def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> 
     remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
     remarks += _elsewhere(columns)
     remarks += differences_in_words(table, against)
-    remarks += [*_citations(table), *_marks(table, columns)]
+    remarks += [*_citations(table), *_marks(table, columns, against)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
 
 
@@ -298,22 +298,22 @@ def few_remarks_on(
         columns: Its columns.
         against: Label of the row that differences refer to, or a unique part of it.
         others: Where all remarks are.
-        defined: Whether to define the columns.
+        defined: Whether to define the columns, in an indented line each; else marks stand in one line.
     """
     remarks = [*_by_kind(table.unlike, others), *_not_computed(table, columns)]
     if parts := on_differences(table, against):
         remarks.append(f"differences: {'; '.join(parts)}")
     if table.givers:
         remarks.append("; ".join(table.givers))
-    # what columns and marks mean takes one line, however many there are
+    # what columns and marks mean is one remark, however many there are
     legend = []
     if defined:
         legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
         legend += [*_elsewhere(columns), *counted_in(table)]
-    legend += _marks(table, columns)
-    line = "; ".join(legend)
+    legend += _marks(table, columns, against)
+    meanings = "\n  - ".join(["columns and marks:", *legend]) if defined else "; ".join(legend)
     if legend:
-        remarks.append(line)
+        remarks.append(meanings)
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
     for notes in (_unfinished(table), _citations(table), comparing):
@@ -324,8 +324,8 @@ def few_remarks_on(
         shown = remarks[: _FEW - 1]
         further = remarks[_FEW - 1 :]
         last = f"{len(further)} more ({others})"
-        if line in further:  # a mark that nobody explains says nothing
-            last = f"{line}; {len(further) - 1} more remarks ({others})"
+        if meanings in further:  # a mark that nobody explains says nothing
+            last = f"{len(further) - 1} more remarks ({others}); {meanings}"
         remarks = [*shown, last]
     return remarks
 
@@ -412,9 +412,14 @@ def _citations(table: Table) -> list[str]:
     return list(dict.fromkeys(f"paper: {value.citation}" for value in _printed(table)))
 
 
-def _marks(table: Table, columns: Sequence[Column]) -> list[str]:
-    """Return what the marks in a table mean, of those that stand there."""
+def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
+    """Return what the marks in a table and in that of differences mean, of those that stand there."""
     marks = []
+    reference = table.reference(against)
+    if reference is not None:
+        gaps = [gap for column in columns for gap in table.differences(reference, column).values()]
+        if any(gap is not None and gap.is_none for gap in gaps):
+            marks.append(SAME)
     if _has_spread(table, columns):
         marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.alike for row in table.rows):

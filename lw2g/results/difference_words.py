@@ -9,6 +9,7 @@ from lw2g.results.summaries import LEAST_TESTED
 from lw2g.results.table import Row, Table
 
 __all__ = [
+    "SAME",
     "few_in_words",
     "no_reference",
     "on_differences",
@@ -17,6 +18,9 @@ __all__ = [
     "uncorrected",
     "varying_pairs",
 ]
+
+SAME = "the same: equal in each pair (FAA: right on the same images)"
+"""What the cell of a difference means that has no interval, as nothing differs."""
 
 
 def p_in_words(p: float) -> str:

@@ -22,7 +22,7 @@ from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
-from lw2g.results.difference_words import no_reference, over_in_words, uncorrected, varying_pairs
+from lw2g.results.difference_words import SAME, no_reference, over_in_words, uncorrected, varying_pairs
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
@@ -339,7 +339,8 @@ def _over(table: Table, reference: Row | None) -> str:
         pairs |= varying_pairs(row, reference)
     has_p = any(gap is not None and gap.p is not None for gap in gaps.values())
     corrected = "; p is corrected (Holm)" if has_p and len(compared) > 1 else ""
-    return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}"
+    same = f"; {SAME}" if any(gap is not None and gap.is_none for gap in gaps.values()) else ""
+    return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}{same}"
 
 
 def _num_tested(opened: Sequence[Inside]) -> int | None:

@@ -107,7 +107,8 @@ def for_a_terminal(text: str, width: int) -> str:
             lines += _aligned([line[2:-2].split(" | ") for line in block])
         else:
             for line in block:
-                lines += textwrap.wrap(line, width, subsequent_indent="  ") or [""]
+                indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+                lines += textwrap.wrap(line, width, subsequent_indent=indent) or [""]
     return "\n".join([*lines, ""])
 
 

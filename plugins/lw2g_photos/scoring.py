@@ -73,6 +73,10 @@ def score(
     fed: list[Tensor] = []
     answers_of_all = model.predict(images_of_all, reject=rate, partial=True, on_features=fed.append)
     _tell_of_bad(images_of_all, answers_of_all)
+    if not _knows_its_images(model):
+        tell_note(
+            "if the run trained on these images, which its model cannot tell, of new ones fewer may be right"
+        )
     every = [entry for entry in answers_of_all if "error" not in entry]
     rows, rights = _compared(tested, answers_of_all)
     probabilities = torch.tensor([entry["probability"] for entry in every], dtype=torch.float64)
@@ -87,6 +91,17 @@ def score(
         "ece": calibration_error(probabilities, torch.tensor(rights)),
         "strangers": None if strangers is None else _refused(model, strangers, reject, every),
     }
+
+
+def _knows_its_images(model: TrainedModel) -> bool:
+    """Whether a model keeps features of what it was trained on.
+
+    A run keeps none, and an export that can learn keeps test images of a run that trained more than a head.
+    """
+    folder = None if model.home is None else model.home.folder
+    if folder is None or not (folder / LEARNED).is_file():
+        return False
+    return not model.baseline.scope.learned or read_manifest(folder).num_base_classes == 0
 
 
 def _num_learned(model: TrainedModel, features: Tensor) -> int:

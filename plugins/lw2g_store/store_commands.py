@@ -62,7 +62,7 @@ def init(directory: Path) -> None:
         click.echo(f"{path}")
     place = as_word(directory)
     click.echo(
-        f"next, with a checkout of lw2g: pip wheel --no-deps CHECKOUT -w {as_word(directory / 'tools')}"
+        f"next, with a checkout of lw2g: pip wheel --no-deps ./CHECKOUT -w {as_word(directory / 'tools')}"
     )
     whole = directory.absolute()
     in_repository = any((folder / ".git").exists() for folder in (whole, *whole.parents))

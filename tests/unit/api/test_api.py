@@ -164,6 +164,22 @@ def test_a_folder_that_nobody_named_has_the_policy_that_decides(tmp_path, monkey
         assert directory.as_posix() == f"runs/digits-{baseline}{name}-1"
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"baseline.name": "l2p", "baseline.epochs": 0}, True),
+        ({"baseline.name": "l2p", "baseline.epochs": 1}, False),
+        ({"baseline.name": "simple-cil"}, False),
+    ],
+)
+def test_a_run_without_epochs_says_that_nothing_is_trained(options, told):
+    """Before it runs, so that nobody takes what it ends at for what the method reaches."""
+    announced = list(experiment_of(None, options).announcements())
+    assert (
+        "baseline.epochs=0: nothing is trained by gradient steps on the tasks' images" in announced
+    ) == told
+
+
 def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
     """Options have dotted keys; a single data set is no pair of training and test images."""
     images = np.zeros((4, 8, 8), np.uint8)

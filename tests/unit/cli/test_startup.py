@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -207,12 +208,19 @@ def test_a_name_without_a_module_is_no_code():
         lazy("Mine")
 
 
-def test_a_typing_error_in_a_lazy_module_is_told_in_one_line(tmp_path, monkeypatch):
-    """Its traceback holds no frame of the plugin, and would pass for an error of lw2g's own."""
-    (tmp_path / "broken_module.py").write_text("def (\n")
+@pytest.mark.parametrize(
+    ("module", "code", "place"),
+    [
+        ("typing_error", "def (\n", "typing_error.py, line 1"),  # its traceback holds no frame of the plugin
+        ("wrong_name", "import os\nos.nothing", "wrong_name.py:2"),
+    ],
+)
+def test_an_error_in_a_lazy_module_is_told_in_one_line(tmp_path, monkeypatch, module, code, place):
+    """It has the plugin's own line, and does not pass for an error of lw2g's own."""
+    (tmp_path / f"{module}.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PluginError, match=r"cannot be imported: .*\(broken_module\.py, line 1\)"):
-        lazy("broken_module:Mine").load()
+    with pytest.raises(PluginError, match=rf"cannot be imported: .*\({re.escape(place)}\)"):
+        lazy(f"{module}:Mine").load()
 
 
 def test_nothing_stays_out_of_the_collectors_sight_at_the_end() -> None:

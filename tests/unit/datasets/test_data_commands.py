@@ -133,7 +133,7 @@ def test_check_names_unreadable_images(run, tmp_path):
         file.extractall(tmp_path)
     found = run("check", "folder", tmp_path / "any")
     assert found.exit_code == 2
-    assert "1 of 10 images cannot be used" in found.stderr
+    assert "1 of 30 images cannot be used" in found.stderr  # of both splits
     assert "any/test/c001/0.png" in found.stderr
 
 

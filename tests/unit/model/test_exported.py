@@ -110,7 +110,7 @@ def test_it_answers_where_data_and_all_other_plugins_are_gone(tmp_path):
     told = CliRunner().invoke(main, ["export", str(run), str(out)])
     assert told.exit_code == 0
     assert told.stdout.startswith(f"{out}: ")
-    assert "without" in told.stdout
+    assert told.stdout.endswith(f"without its backbone\nnext: lw2g predict {out} PHOTO\n")
     shutil.rmtree(tmp_path / "data")
     absent = [f"lw2g_{name}" for name in ("benchmarks", "growth", "constraints", "trackers", "lora")]
     asked = json.dumps([absent, str(run), str(out), images])

@@ -261,6 +261,8 @@ def test_what_a_base_cannot_forget_it_says(
         assert torch.equal(less(image)[:, kept], before(image)[:, kept])
         learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", tmp_path / "new", device="cpu")
         assert learned.classes[-1] == "cat"
+        learned.test(tmp_path / "new")
+    assert "if the run trained on these images" not in caplog.text  # of which it keeps features
 
 
 def test_nothing_is_written_by_a_learner_that_dies(
@@ -883,12 +885,19 @@ def test_a_model_that_cannot_learn_says_so(tmp_path: Path) -> None:
         lw2g.load(tmp_path / "run").learn(tmp_path)
 
 
-def test_a_method_with_tensors_for_each_task_learns_and_forgets(glyphs: Path, tmp_path: Path) -> None:
-    """A trained head beside the closed form gets tensors with every task, which go when the task does."""
+def test_a_method_with_tensors_for_each_task_learns_and_forgets(
+    glyphs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trained head beside the closed form gets tensors with every task, which go when the task does.
+
+    The model keeps no features of the images that trained it, and `test` says that it cannot tell them.
+    """
     options = {"baseline.head": "lda", "baseline.epochs": 1}
     lw2g.run(out=tmp_path / "run", baseline="slca-plus-plus", **SMALL, **options)
     lw2g.export(tmp_path / "run", tmp_path / "model", learnable=True)
-    lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    learned, _ = lw2g.load(tmp_path / "model", device="cpu").learn(glyphs / "cat")
+    learned.test(glyphs / "cat")
+    assert "if the run trained on these images, which its model cannot tell" in caplog.text
     lw2g.unlearn(tmp_path / "model-2", "cat", device="cpu")
     before, after = sums(tmp_path / "model"), sums(tmp_path / "model-3")
     assert all(torch.equal(before[name], after[name]) for name in before.keys() | after.keys())

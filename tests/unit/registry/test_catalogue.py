@@ -328,14 +328,16 @@ def test_a_record_that_cannot_be_used_is_refused_with_the_reason(changes, said):
         catalogue.get("policy", "bad")
 
 
-def test_an_import_error_is_told_with_distribution_version_and_remedy(tmp_path, monkeypatch):
-    """A plugin that cannot be imported is named with all that is needed to get rid of it."""
+def test_an_error_of_a_plugin_is_told_with_its_line_distribution_and_remedy(tmp_path, monkeypatch):
+    """A plugin that raises is named with the line that does and all that is needed to get rid of it."""
+    renamed = source(name="renamed").replace("return ", "return unknown or ")
     installed(
         tmp_path,
         monkeypatch,
         {
-            ("broken-dist", "1.2"): {"broken": "import not_there_at_all"},
+            ("broken-dist", "1.2"): {"broken": "\nimport not_there_at_all"},
             ("strange-dist", "3.4"): {"strange": "class Odd(Exception): pass\nraise Odd('boo')"},
+            ("renamed-dist", "5"): {"renamed": renamed},
             ("good-dist", "0.1"): {"good": source(name="fine")},
         },
     )
@@ -343,12 +345,21 @@ def test_an_import_error_is_told_with_distribution_version_and_remedy(tmp_path, 
     assert catalogue.names("policy") == ("fine",)
     assert catalogue.components()[0].origin.distribution == "good-dist"
     assert catalogue.components()[0].origin.version == "0.1"
-    assert [str(problem) for problem in catalogue.problems] == [
+    hook_line = 1 + renamed.splitlines().index(
+        next(one for one in renamed.splitlines() if "unknown or" in one)
+    )
+    assert [re.sub(r"fake_plugin_\d+", "plugin", str(problem)) for problem in catalogue.problems] == [
         "plugin 'broken' (broken-dist 1.2) cannot be imported: ModuleNotFoundError: No module named "
-        "'not_there_at_all'; fix or uninstall 'broken-dist', or set LW2G_DISABLE_PLUGINS=broken",
-        "plugin 'strange' (strange-dist 3.4) cannot be imported: Odd: boo; fix or uninstall 'strange-dist', "
-        "or set LW2G_DISABLE_PLUGINS=strange",
+        "'not_there_at_all' (plugin.py:2); fix or uninstall 'broken-dist', or set "
+        "LW2G_DISABLE_PLUGINS=broken",
+        "plugin 'strange' (strange-dist 3.4) cannot be imported: Odd: boo (plugin.py:2); fix or uninstall "
+        "'strange-dist', or set LW2G_DISABLE_PLUGINS=strange",
+        "plugin 'renamed' (renamed-dist 5) fails in lw2g_policies: NameError: name 'unknown' is not defined "
+        f"(plugin.py:{hook_line}); fix or uninstall 'renamed-dist', or set LW2G_DISABLE_PLUGINS=renamed",
     ]
+    with pytest.raises(PluginError, match="strange-dist") as told:
+        catalogue.called("strange")
+    assert str(told.value.__cause__) == "boo", "--traceback shows what was raised"
 
 
 def test_an_interrupted_import_tells_whose_it_was(tmp_path, monkeypatch):

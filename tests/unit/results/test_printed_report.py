@@ -279,18 +279,19 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true", "record.metrics.ssp": 2})
     write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     arguments = ("report", folder, "--columns", "faa,pra,ssp", "--against", "x min")
-    remarks = [line for line in call(*arguments).splitlines() if line.startswith("- ")]
+    remarks = call(*arguments).rpartition("|\n\n")[2].rstrip().removeprefix("- ").split("\n- ")
     assert len(remarks) == 5
-    assert remarks[0].startswith("- constraints differ, not the policy alone: ")
-    assert remarks[1].startswith("- rows have different seeds, and ")
-    assert remarks[2].startswith("- differences: mean [95 % interval, not corrected for 3 rows]; ")
-    assert remarks[3].startswith("- FAA: final average accuracy (elsewhere last accuracy, A_T); PRA: ")
-    assert "; SSP: number of parameter sets in the pool that hold a task; over samples, " in remarks[3]
-    assert "as in PILOT: faa_samples; n: seeds of one" in remarks[3]
-    assert "class order, left out where it rounds to 0; control: a bound" in remarks[3]
-    hidden = int(remarks[4].removesuffix(" more (--all)").removeprefix("- "))
+    assert remarks[0].startswith("constraints differ, not the policy alone: ")
+    assert remarks[1].startswith("rows have different seeds, and ")
+    assert remarks[2].startswith("differences: mean [95 % interval, not corrected for 3 rows]; ")
+    legend = remarks[3].split("\n  - ")
+    assert legend[:2] == ["columns and marks:", "FAA: final average accuracy (elsewhere last accuracy, A_T)"]
+    assert "SSP: number of parameter sets in the pool that hold a task" in legend
+    assert any(one.startswith("over samples, as in PILOT: faa_samples") for one in legend)
+    assert any(one.startswith("control: a bound") for one in legend)
+    hidden = int(remarks[4].removesuffix(" more (--all)"))
     every = [line for line in call(*arguments, "--all").splitlines() if line.startswith("- ")]
-    assert every[:2] == remarks[:2]
+    assert every[:2] == [f"- {one}" for one in remarks[:2]]
     assert "lw2g resume" in " ".join(every)
     assert any(line.startswith("- PRA: retrieval accuracy: mean over tasks") for line in every)
     assert hidden > 1

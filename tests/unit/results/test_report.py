@@ -21,7 +21,7 @@ from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
 from lw2g.results.cells import counted_in, few_remarks_on, mean_cells, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
-from lw2g.results.difference_words import few_in_words, on_differences
+from lw2g.results.difference_words import SAME, few_in_words, on_differences
 from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
@@ -966,8 +966,8 @@ def test_what_marks_mean_stands_there_however_much_is_unlike(write_run, installe
     crowded = attrs.evolve(table, unlike=tuple(f"{kind}: unlike" for kind in "abcdef"))
     *shown, legend = few_remarks_on(crowded, [FAA], None, "here")
     assert shown == [f"{kind}: unlike" for kind in "abcd"]
-    assert "±: one sample standard deviation over the seeds of one class order" in legend
-    assert legend.endswith("; 3 more remarks (here)")
+    assert "\n  - ±: one sample standard deviation over the seeds of one class order" in legend
+    assert legend.startswith("3 more remarks (here); columns and marks:\n  - FAA: ")
 
 
 def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypatch, tmp_path):
@@ -988,6 +988,8 @@ def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypa
         told = on_differences(attrs.evolve(table, rows=rows), "always")
         assert any(over in part for part in told)
     assert any(one.startswith("alike: the same answers in each") for one in remarks_on(table, [FAA], None))
+    assert SAME in remarks_on(attrs.evolve(table, rows=(always, least)), [FAA], "always")
+    assert SAME not in remarks_on(attrs.evolve(table, rows=(always, most)), [FAA], "always")
 
 
 @pytest.mark.parametrize(

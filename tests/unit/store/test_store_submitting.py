@@ -104,7 +104,7 @@ def test_a_first_submission_passes_the_check_of_its_change(
         ).stdout
 
     printed = invoke("store", "init", store)
-    assert f"pip wheel --no-deps CHECKOUT -w {store / 'tools'}" in printed.output
+    assert f"pip wheel --no-deps ./CHECKOUT -w {store / 'tools'}" in printed.output
     naming = f"first lw2g store protocol {store} RUN --data NAME, then submit it without --new-protocol"
     assert naming in printed.output
     assert f"then: git init {store} && git -C {store} add . && git -C {store} commit" in printed.output
@@ -141,6 +141,7 @@ def test_the_commands_of_the_page_make_a_store(
     lines = PAGE.read_text(encoding="utf-8").split("\n\n")[2].splitlines()
     left_out = [line for line in lines if "pip wheel" in line or "SHA12" in line]
     assert (len(lines), len(left_out)) == (8, 2)
+    assert "pip wheel --no-deps ./" in left_out[0], "pip takes a bare name for a package of its index"
     for line in [line for line in lines if line not in left_out]:
         typed = line.partition("  #")[0].strip().replace("runs/mine", str(honest[0]))
         if typed.startswith("git "):
