@@ -160,7 +160,9 @@ def nest(
         section, *keys = path.split(".")
         # SECTION.OPTION; SECTION.COMPONENT.OPTION where a section has several components
         depth = 2 if section in _NESTED else 1
-        if section not in sections:
+        if not keys and section not in sections and not nearest(section, sections):
+            problems.append(f"{path}: expected a key with its section, such as baseline.epochs")
+        elif section not in sections:
             problems.append(f"{path}: no such section{nearest(section, sections)}")
         elif len(keys) > depth or "" in keys:
             problems.append(f"{path}: expected a key of the form {_form(section, depth)}")

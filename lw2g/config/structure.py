@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, Union
 import attrs
 import cattrs
 
+from lw2g.config.other_names import meant_by_others
 from lw2g.errors import error_text, nearest, shown
 from lw2g.ground.spelling import device_name, expanded
 from lw2g.interfaces.options import types_of
@@ -68,7 +69,8 @@ def structure(
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
             options = [*fields, *beside]
-            meant = nearest(key, [*options, *also_known]) or f" (there are {', '.join(options) or 'none'})"
+            meant = meant_by_others(key) or nearest(key, [*options, *also_known])
+            meant = meant or f" (there are {', '.join(options) or 'none'})"
             problems.append((key, f"no such option{f' of {whose}' if whose else ''}{meant}"))
             continue
         field = fields[key]

@@ -8,6 +8,7 @@ from typing import Any
 
 from lw2g.config.describe import hint_of_places
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, table_of, written_out
+from lw2g.config.other_names import meant_by_others
 from lw2g.config.structure import NONE
 from lw2g.errors import nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
@@ -140,6 +141,8 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
+        if meant := meant_by_others(name):
+            return f"{name}: expected a key with its section{meant}"
         hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT))
         return f"{name}: expected a key with its section{hint}" if hint else None
 

@@ -176,7 +176,7 @@ class TransformOptions:
     train_interpolation: Interpolation = option("bilinear", "rrc: how a crop is resampled", role="protocol")
     jitter: float = option(
         0.0,
-        "training brightness changes by up to this share; 0: not at all",
+        "light, rrc: brightness changes by up to this share; 0: not at all",
         validator=[ge(0), le(1)],
         role="protocol",
     )
@@ -185,7 +185,7 @@ class TransformOptions:
         "rrc: whether the image is resized as for testing and jittered before it is cropped",
         role="protocol",
     )
-    flip: bool = option(True, "whether half of the training images are mirrored", role="protocol")
+    flip: bool = option(True, "light, rrc: whether half of the training images are mirrored", role="protocol")
     test_resize: TestResize = option(
         "crop",
         "test resize: crop (shorter side to 8/7 of the input, then centre crop) or squash (both sides)",

@@ -312,6 +312,16 @@ phi = 2
             {"carry": "affine"},
             "carry: expected a key of the form carry.NAME.OPTION (did you mean baseline.head_carry=affine?)",
         ),
+        ({"M": 10000}, "M: expected a key with its section, such as baseline.epochs"),
+        (
+            {"convnet_type": "x"},
+            "convnet_type: expected a key with its section; the network is backbone=NAME",
+        ),
+        (
+            {"policy.memory-size": 9},
+            "policy.memory-size: no such option of min, which comes with hide-prompt; baseline 'replay' "
+            "keeps images of old classes, other methods keep none",
+        ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
         (
