@@ -118,22 +118,24 @@ def _surely_above(names: Sequence[str], differences: Sequence[Difference]) -> st
 
 def worth(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield where training on the first task ends above the frozen answer and below it, from all streams."""
+    rows = [row for row in frozen_gains.gains(known, runs, TRAINED) if row.stream in known]
+    above = [row.stream for row in rows if row.low > 0]
+    below = [row.stream for row in rows if row.high < 0]
+    alone = ", ".join(above_runs_alone(known, runs))
+    aside = f" ({alone}: not above `lw2g start`)" if alone else ""
+    yield (
+        f"In short: training on the first task ends above a run of the frozen answer, with its interval, on "
+        f"{', '.join(above) or 'none'}{aside}, below on {', '.join(below) or 'none'}; on all other streams "
+        "it is undecided. Some streams were used to choose."
+    )
     fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
         means = [own.mean for own in fewer.values()]
         yield (
-            f"In short: on all of CIFAR-100, on which its method was chosen, training on the first task has "
-            f"{min(means):+.1f} to {max(means):+.1f} points over the frozen answer at every number of "
-            f"images, with its interval at {frozen_fewer.images_on(fewer, 1)} a class."
+            f"On all of CIFAR-100, on which its method was chosen, it has {min(means):+.1f} to "
+            f"{max(means):+.1f} points at every number of images, with its interval at "
+            f"{frozen_fewer.images_on(fewer, 1)} a class."
         )
-    rows = [row for row in frozen_gains.gains(known, runs, TRAINED) if row.stream in known]
-    above = [row.stream for row in rows if row.low > 0]
-    below = [row.stream for row in rows if row.high < 0]
-    yield (
-        f"Of all streams, development streams among them, it is above a *run* of the frozen answer with its "
-        f"interval on {', '.join(above) or 'none'} ({', '.join(above_runs_alone(known, runs)) or 'none'} not "
-        f"above the head of `start`), below on {', '.join(below) or 'none'}; on the others it is undecided."
-    )
 
 
 def strangers(known: Streams, runs: Trained) -> Iterator[str]:
