@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -219,11 +220,13 @@ def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_p
     damaged, _ = write_full_run("one run"), write_full_run("whole")
     damage(damaged.path / "predictions/task-002.safetensors")
     out = str(tmp_path / "page.html")
-    for words, how, code, kept in (
+    asked = [
         (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
-        (["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"),
         (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
-    ):
+    ]
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        asked.append((["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"))
+    for words, how, code, kept in asked:
         done = CliRunner().invoke(main, words)
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
