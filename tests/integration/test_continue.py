@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -185,7 +186,7 @@ def painted(root: Path, names: str, size: tuple[int, int], seed: int) -> Path:
     return root
 
 
-def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path):
+def test_classes_of_another_source_join_a_finished_run(lw2g, monkeypatch, catalogue, tmp_path):
     """Folders of images of another size, with a class of the same name: learned, named, evaluated."""
     first = painted(tmp_path / "animals", "cat dog eel fox", (20, 30), 1)
     other = painted(tmp_path / "plants", "ash dog", (44, 18), 2)
@@ -233,9 +234,13 @@ def test_classes_of_another_source_join_a_finished_run(lw2g, catalogue, tmp_path
     assert [one["class_index"] for one in answers] == [columns.predicted[0], columns.predicted[11]]
     assert open_model(run, catalogue, 2).classes == ("cat", "dog", "eel", "fox")
     assert untimed(resume(run, catalogue)) == untimed(record)
+    heard: list[Any] = []
+    listener = SimpleNamespace(on_event=heard.append, close=lambda: None)
+    monkeypatch.setattr(execute, "_listeners", lambda: [listener])
     forked = lw2g("fork", run, "--at-task", 3, "--policy", "always", "--out", tmp_path / "fork")
     assert forked.exit_code == 0, forked.output
-    assert "nothing is left to learn, and no changed option has acted; new classes: " in forked.stderr
+    (note,) = heard[0].notes
+    assert note.startswith("nothing is left to learn, and no changed option has acted; new classes: ")
     assert unseal_json(tmp_path / "fork" / "record.json")["accuracy_matrix"] == record["accuracy_matrix"]
     assert [one.what for one in verify(tmp_path / "fork") if one.holds is False] == []
     (run / "source-2.toml").write_text("")

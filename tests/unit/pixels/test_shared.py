@@ -153,4 +153,4 @@ def test_a_class_that_comes_again_is_one_class() -> None:
     config = component.config()
     stream = type(component.build(config))(config, tasks).stream()
     assert stream.class_map.targets == (0, 1, 0, 1)
-    assert notes_on(stream) == []
+    assert not [note for note in notes_on(stream) if "another class" in note]
