@@ -54,12 +54,12 @@ OF_STREAMS = """\
 """
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
-`--trained` and in *training on every task*, its head and its carry (the carried `lda` of other rows,
-too) were chosen on all of CIFAR-100, so on images of `cifar-second`, `cifar-whole` and a part of
-`turns`. Rows of fewer orders than most of their stream (but `lda`) stand behind."""
+`--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100, so on
+images of `cifar-second`, `cifar-whole` and a part of `turns`; gate and expert on Caltech-101, PACS and
+parts of CIFAR-100. Rows of fewer orders than most of their stream (but `lda`) stand behind."""
 SMALL = """\
 These streams are not quite free of choices, either ([how far](#what-choices-have-seen)). Three orders say
-little of further ones: by a t interval over orders alone these would not exclude zero: {unsure}."""
+little of further ones: by a t interval over orders alone {unsure} would not exclude zero."""
 """What is said of report streams at another size, below the table at the first."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
@@ -82,7 +82,7 @@ LEGEND = """
   `affine` ([carries](carries.md)). *Adapters*: of the first task; but for `penalty=running` and *12 layers*,
   which has it, the last task's images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Three
   asked*: the answers of the three likeliest sets together. *As published*: head and retrieval; backbone,
-  epochs and rates are ours. `ridge`: the same units, penalty by held-out images of all tasks.
+  epochs and rates are ours. `ridge`: as many units, penalty by held-out images of all tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.

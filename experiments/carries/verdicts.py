@@ -123,7 +123,7 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
         return ""
     return (
         "(i) measures the loss among old classes alone, which a motion of all of them changes little; the "
-        "loss comes where new classes, which a carry does not move, join old ones that it moved. So *left "
+        "loss may come where new classes, which a carry does not move, join old ones that it moved. So *left "
         "out* was added when cells had been seen (exploratory): the FAA that `affine` gains where this one "
         f"step is not carried. By it (i) is {', '.join(found)}."
     )

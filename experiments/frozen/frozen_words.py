@@ -28,8 +28,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     over_lda, over_units = (_surely_above(names, own) for own in zip(*floors, strict=True))
     below = [name for name, own in zip(names, floors, strict=True) if min(each.high for each in own) < 0]
     yield (
-        f"- The frozen answer is above `lda`, with its interval, on {over_lda}; above random units on "
-        f"{over_units}; below either on {', '.join(below) or 'none'}."
+        "- The frozen answer is above `lda` ([shrinkage not tuned]"
+        f"(frozen_tables.md#how-an-image-becomes-a-square)), with its interval, on {over_lda}; above "
+        f"random units on {over_units}; below either on {', '.join(below) or 'none'}."
     )
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
@@ -155,10 +156,9 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
         for head, by in (("lda", "lda"), ("lda-12", "ridge-12"))
     }
     yield (
-        "- With [each quarter of the classes unknown in turn](frozen_tables.md#how-sure-it-is) (order 0, "
-        f"exploratory) the distance refuses more than the probability on {more['lda']} of {len(own)} streams "
-        f"by the last layer (`lda`), on {more['lda-12']} by 12 layers (`ridge`): counts of means, "
-        "without intervals."
+        "- Which refuses more depends on the quarter: with [each in turn](frozen_tables.md#how-sure-it-is) "
+        f"(order 0, exploratory) the distance on {more['lda']} of {len(own)} streams by the last layer "
+        f"(`lda`), on {more['lda-12']} by 12 layers (`ridge`); means, without intervals."
     )
 
 
@@ -197,7 +197,8 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
     )
     further = ", ".join(above_runs_alone(known, runs)) or "none"
     yield (
-        f"Of report streams training ends above runs with its interval, and not above `start`, on: {further}."
+        "Of report streams training is above runs, with its interval, but not above `start`, on "
+        f"{further} alone."
     )
 
 

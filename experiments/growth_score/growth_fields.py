@@ -51,8 +51,9 @@ def told(stored: Stored) -> Fields:
         named |= dict(of_policies(runs, stream))
     named["rules", "every", "above"] = rules_above(runs, streams)
     affinity = [run for stream in streams for run in chosen(runs, stream, "affinity").values()]
-    tasks = sum(len(run.record["task_to_set"]) for run in affinity)
-    named["affinity", "every", "own-sets"] = f"{sum(run.sets for run in affinity)} of {tasks}"
+    # the first task of a run always gets a set: nothing is decided there
+    tasks = sum(len(run.record["task_to_set"]) - 1 for run in affinity)
+    named["affinity", "every", "own-sets"] = f"{sum(run.sets - 1 for run in affinity)} of {tasks}"
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
     for row in plan["pacs"]["policies"]:
