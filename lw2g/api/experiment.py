@@ -341,11 +341,11 @@ def fork_of(
         ConfigError: An option cannot be used.
     """
     from lw2g.disk.origins import made_with
-    from lw2g.disk.stored_run import open_after
+    from lw2g.disk.stored_run import require_task
     from lw2g.lifecycle.forking import resolve_fork
 
     parent = Path(run)
-    open_after(parent, at_task - 1)  # a task that is missing is told before what is noticed of options
+    require_task(parent, at_task - 1)  # a task that is missing is told before what is noticed of options
     if catalogue is None:
         catalogue = load_catalogue(made_with=made_with(parent))
     resolved = resolve_fork(parent, catalogue, policy=policy, constraints=constraints, overrides=overrides)

@@ -187,14 +187,25 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
         DataError: The predictions of a run are not those that its record lists.
     """
     from lw2g.results.found_runs import ReportedRun
-    from lw2g.results.right_answers import right_answers_of, shared_answers
+    from lw2g.results.right_answers import (
+        may_answer_alike,
+        require_whole_answers,
+        right_answers_of,
+        shared_answers,
+    )
 
+    of_runs = [
+        ReportedRun(path=run, state="finished", config=record["config"], record=record)
+        for run, record in records.items()
+    ]
+    if not may_answer_alike(of_runs):
+        return ""
     every = []
-    for run, record in records.items():
-        found = ReportedRun(path=run, state="finished", config=record["config"], record=record)
-        if answers := right_answers_of(found):
+    for run in of_runs:
+        require_whole_answers(run)
+        if answers := right_answers_of(run):
             every.append(answers)
-    shared = shared_answers(every) if len(every) == len(records) else None
+    shared = shared_answers(every) if len(every) == len(of_runs) else None
     if shared is None:
         return ""
     low, high = shared.interval

@@ -12,8 +12,8 @@ from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
 from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, over_runs
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
-from lw2g.errors import Interrupted, as_word
-from lw2g.runtime.console import console, in_words, note
+from lw2g.errors import DataError, Interrupted, as_word
+from lw2g.runtime.console import console, in_words, note, printable
 
 if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
@@ -115,7 +115,12 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         if over.mean is not None:
             metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
-    for line in in_words(metrics, first, grows=grows, interval=interval_of(records)):
+    interval = ""
+    try:
+        interval = interval_of(records)
+    except DataError as error:  # the records are whole, and are told
+        click.echo(f"warning: {printable(str(error))}", err=True)
+    for line in in_words(metrics, first, grows=grows, interval=interval):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")

@@ -193,6 +193,24 @@ class CheckpointStore(CheckpointFiles):
                 return attrs.evolve(_copy(step), base=self._copied_base()), complaints
         return self._copied_base(), complaints
 
+    def require_finished(self, task: int | None = None) -> int:
+        """Return a finished task, the last one where none is named; its checkpoint is there, damaged or not.
+
+        Raises:
+            DataError: The task is not finished.
+        """
+        finished = self.finished
+        if task is None:
+            if not finished:
+                raise DataError("no task is finished")
+            return finished[-1]
+        if task not in finished:
+            what = f"task {task + 1} is not finished"
+            if not finished:
+                raise DataError(what)
+            raise DataError(f"{what}, the last one is {finished[-1] + 1}", "choose an earlier one")
+        return task
+
     def of_task(self, task: int | None = None) -> Checkpoint:
         """Return the checkpoint of a finished task, of the last one where none is named.
 
@@ -208,18 +226,7 @@ class CheckpointStore(CheckpointFiles):
         Raises:
             DataError: As :meth:`of_task`.
         """
-        finished = self.finished
-        if task is None:
-            if not finished:
-                raise DataError("no task is finished")
-            wanted = finished[-1]
-        else:
-            wanted = task
-            if wanted < 0 or not (self._directory / checkpoint_name(wanted)).exists():
-                what = f"task {task + 1} is not finished"
-                if not finished:
-                    raise DataError(what)
-                raise DataError(f"{what}, the last one is {finished[-1] + 1}", "choose an earlier one")
+        wanted = self.require_finished(task)
         checkpoint = _NOTHING
         checksum = ""
         # the state is put together from the first task on: each file holds what its task has changed

@@ -23,7 +23,7 @@ from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, as_word
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["StoredRun", "open_after", "open_newest", "resolved_of"]
+__all__ = ["StoredRun", "open_after", "open_newest", "require_task", "resolved_of"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -115,10 +115,7 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
     try:
         checkpoint = store.of_task(task)
     except DataError as error:
-        ways = [error.remedy] if error.remedy else []
-        if command := _command_for(files, store, is_damaged=error.__cause__ is not None):
-            ways.append(f"go on: lw2g {command} {as_word(directory)}")
-        raise DataError(f"run {str(directory)!r}: {error.what}", ", or ".join(ways)) from error
+        raise _of_run(files, store, error) from error
     checksums = checkpoint.ledger["files"]
     _require_unedited(files, checksums)
     if task is None:
@@ -130,6 +127,25 @@ def open_after(directory: Path, task: int | None = None) -> StoredRun:
                 f"learn it again: lw2g resume {as_word(directory)}, or choose an earlier model with --task",
             )
     return StoredRun(files=files, store=store, checkpoint=checkpoint, checksums=checksums)
+
+
+def require_task(directory: Path, task: int) -> None:
+    """Refuse a task of a run that is not finished, without a look into its checkpoint.
+
+    Args:
+        directory: The run's directory.
+        task: The task, from 0.
+
+    Raises:
+        DataError: There is no such run or task.
+    """
+    require_run(directory)
+    files = RunDirectory(directory)
+    store = CheckpointStore(files.checkpoints)
+    try:
+        store.require_finished(task)
+    except DataError as error:
+        raise _of_run(files, store, error) from error
 
 
 def open_newest(directory: Path, *, extending: bool = False) -> StoredRun:
@@ -206,6 +222,14 @@ def _require_begun(files: RunDirectory, checksums: Mapping[str, str]) -> None:
                 f"`lw2g continue {as_word(files.path)} --benchmark ...` ended before it had begun",
                 f"run it again, or remove {path.name!r} (and {GOAL!r}) to leave the run as it was",
             )
+
+
+def _of_run(files: RunDirectory, store: CheckpointStore, error: DataError) -> DataError:
+    """Return an error of a run's checkpoints with the run's name, and the command by which it goes on."""
+    ways = [error.remedy] if error.remedy else []
+    if command := _command_for(files, store, is_damaged=error.__cause__ is not None):
+        ways.append(f"go on: lw2g {command} {as_word(files.path)}")
+    return DataError(f"run {str(files.path)!r}: {error.what}", ", or ".join(ways))
 
 
 def _command_for(files: RunDirectory, store: CheckpointStore, *, is_damaged: bool) -> str:

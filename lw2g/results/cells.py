@@ -325,7 +325,7 @@ def few_remarks_on(
         further = remarks[_FEW - 1 :]
         last = f"{len(further)} more ({others})"
         if meanings in further:  # a mark that nobody explains says nothing
-            last = f"{len(further) - 1} more remarks ({others}); {meanings}"
+            last = f"{counted(len(further) - 1, 'more remark')} ({others}); {meanings}"
         remarks = [*shown, last]
     return remarks
 

@@ -1,4 +1,4 @@
-"""Which test images a run answers rightly in the end, named so that runs can be paired image by image."""
+"""What a run answers to its test images in the end, named so that runs can be paired image by image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from lw2g.results.found_runs import ReportedRun
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.summaries import wilson
 
-__all__ = ["RightAnswers", "require_whole_answers", "right_answers", "right_answers_of", "shared_answers"]
+__all__ = [
+    "RightAnswers",
+    "may_answer_alike",
+    "require_whole_answers",
+    "right_answers",
+    "right_answers_of",
+    "shared_answers",
+]
 
 _SAME = 0.01
 """Points by which a recorded accuracy may be off that of the predictions, added up in another order."""
@@ -33,11 +40,13 @@ class RightAnswers:
             place among the images of both.
         right: ``[N]`` whether the answer is the true class.
         shares: ``[N]`` what each image counts in the final accuracy, in which all tasks count alike; sum 1.
+        predicted: ``[N]`` the class of each answer, named as ``images`` names classes; empty if not known.
     """
 
     images: Sequence[Hashable]
     right: npt.NDArray[np.bool_]
     shares: npt.NDArray[np.float64]
+    predicted: Sequence[Hashable] = ()
 
     @property
     def accuracy(self) -> float:
@@ -73,7 +82,12 @@ def right_answers(
     images = list(zip(named, within, places_of_kinds, strict=True))
     _, places, counts = np.unique(tasks, return_inverse=True, return_counts=True)
     shares = 1.0 / (len(counts) * counts[places])
-    return RightAnswers(images=images, right=columns["predicted"] == columns["true"], shares=shares)
+    return RightAnswers(
+        images=images,
+        right=columns["predicted"] == columns["true"],
+        shares=shares,
+        predicted=[names[target] for target in columns["predicted"].tolist()],
+    )
 
 
 def require_whole_answers(run: ReportedRun) -> None:
@@ -95,17 +109,14 @@ def require_whole_answers(run: ReportedRun) -> None:
 def right_answers_of(run: ReportedRun) -> RightAnswers | None:
     """Return the answers of a run; None where its predictions are not at hand or give another accuracy.
 
-    Class orders permute the targets: ``class_order`` of the record says which class of the data each is.
-
-    Raises:
-        DataError: The predictions are not those that the record lists.
+    Class orders permute the targets: ``class_order`` of the record says which class of the data each is. That
+    the predictions are those of the record is for :func:`require_whole_answers`, once a run.
     """
     columns = run.answers
     if columns is None:
         path = run.path / prediction_name(run.done - 1)
         if not path.is_file():
             return None
-        require_whole_answers(run)
         columns = read_columns(path)
     answers = right_answers(
         columns, run.record["class_order"], columns["task"].astype(np.int64), run.record.get("domains") or ()
@@ -114,16 +125,35 @@ def right_answers_of(run: ReportedRun) -> RightAnswers | None:
     return answers if accuracy is not None and abs(answers.accuracy - accuracy) < _SAME else None
 
 
+def may_answer_alike(runs: Sequence[ReportedRun]) -> bool:
+    """Whether runs have the same test images and get as many of them right, as their records tell.
+
+    It spares reading their predictions, and these name images by their places alone.
+    """
+    if len({run.metric("faa_samples") for run in runs}) > 1:
+        return False
+    tested = {tuple(sorted(run.record.get("image_hashes") or ())) for run in runs}
+    if tested != {()}:
+        return len(tested) == 1
+    # without hashes of images: each class order draws its own, and a fingerprint covers the order
+    draws_tested = any(run.options.get("benchmark.test_share") for run in runs)
+    return not draws_tested or len({run.record["fingerprints"]["benchmark"] for run in runs}) == 1
+
+
 def shared_answers(answers: Sequence[RightAnswers]) -> RightAnswers | None:
     """Return the answers that several runs share, in which an image has its mean share; None if they differ.
 
-    A head that sees no class order answers alike in all orders, which are then no draws of anything.
+    A head that sees no class order answers alike in all orders, which are then no draws of anything. Wrong
+    answers are the same where they name the same class.
+
+    Args:
+        answers: Those of each run, to the same images (:func:`may_answer_alike`).
     """
     first = answers[0]
-    right = dict(zip(first.images, first.right.tolist(), strict=True))
+    predicted = dict(zip(first.images, first.predicted, strict=True))
     shares = dict.fromkeys(first.images, 0.0)
     for own in answers:
-        if dict(zip(own.images, own.right.tolist(), strict=True)) != right:
+        if dict(zip(own.images, own.predicted, strict=True)) != predicted:
             return None
         for image, share in zip(own.images, own.shares.tolist(), strict=True):
             shares[image] += share / len(answers)

@@ -31,7 +31,7 @@ from lw2g.results.conditions import (
 )
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
-from lw2g.results.right_answers import RightAnswers, right_answers_of, shared_answers
+from lw2g.results.right_answers import RightAnswers, may_answer_alike, right_answers_of, shared_answers
 from lw2g.results.row_groups import runs_of_rows
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
@@ -147,8 +147,7 @@ class Row:
     @cached_property
     def answers(self) -> RightAnswers | None:
         """The answers that all its runs share; None where runs differ or lack predictions."""
-        # most runs differ in the share of right answers already, which spares reading their predictions
-        if len({run.metric("faa_samples") for run in self.runs}) > 1:
+        if not may_answer_alike(self.runs):
             return None
         found = self._right_answers
         return shared_answers(list(found.values())) if len(found) == len(self.runs) else None

@@ -8,6 +8,8 @@ import shutil
 import pytest
 from click.testing import CliRunner
 
+import written_runs
+from lw2g.api.recorded import interval_of
 from lw2g.cli.execute import tell
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
@@ -128,10 +130,40 @@ def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa)
     twin = write_full(tmp_path / "twin", {"metrics.faa": faa, "seed": 1})
     tell({run.path: run.record, twin.path: twin.record}, tmp_path, catalogue())
     assert (f", the same with each of 2 seeds{interval}" in capsys.readouterr().out) == known
-    (next((run.path / "predictions").iterdir())).unlink()
+    (predictions,) = (run.path / "predictions").iterdir()
+    predictions.write_bytes(b"edited")
+    tell({run.path: run.record, twin.path: twin.record}, tmp_path, catalogue())
+    told = capsys.readouterr()
+    assert told.out.splitlines()[-1].startswith(f"runs: {tmp_path} ")
+    assert told.err.startswith("warning: predictions/task-002.safetensors of the run ")
+    predictions.unlink()
     shown = invoke("show", run.path)
     assert "interval" not in shown.stdout
     assert shown.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "both", "second", "alike"),
+    [
+        (2, {}, {}, True),
+        (3, {}, {}, False),
+        (2, {"image_hashes": ["a", "b"]}, {"image_hashes": ["b", "a"]}, True),
+        (2, {"image_hashes": ["a", "b"]}, {"image_hashes": ["a", "c"]}, False),
+        (2, {}, {"fingerprints.benchmark": "d" * 64}, True),
+        (2, {"config.benchmark.test_share": 0.2}, {"fingerprints.benchmark": "d" * 64}, False),
+    ],
+    ids=["equal", "wrong otherwise", "another order", "other images", "another order, no hashes", "drawn"],
+)
+def test_runs_are_alike_by_their_answers_and_images(tmp_path, monkeypatch, wrong, both, second, alike):
+    """Two wrong answers may differ, and two images may have one place in their class."""
+    first = write_full(tmp_path / "first", both)
+    samples = written_runs.SAMPLES.copy()
+    samples[3, 2] = wrong  # of class 1
+    monkeypatch.setattr(written_runs, "SAMPLES", samples)
+    other = write_full(tmp_path / "other", both | second)
+    told = interval_of({run.path: run.record for run in (first, other)})
+    assert told.startswith(", the same with each of 2 seeds; 95 % interval") == alike
+    assert bool(told) == alike
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from lw2g.disk.contents import read_record
 from lw2g.disk.record import RunDirectory
 from lw2g.disk.sealed import seal_json, unseal_json
-from lw2g.disk.stored_run import open_after, open_newest, resolved_of
+from lw2g.disk.stored_run import open_after, open_newest, require_task, resolved_of
 from lw2g.errors import DataError
 from lw2g.lifecycle.run_opening import reopen
 
@@ -96,6 +96,10 @@ def test_a_task_that_is_not_finished_names_the_run_and_the_remedy(run: Path) -> 
         match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; choose an earlier one$",
     ):
         open_after(run, 7)  # the run is finished: nothing goes on
+    with pytest.raises(DataError, match=r"run '.*run': task 8 is not finished, the last one is [0-9]+; "):
+        require_task(run, 7)
+    damage(run)
+    require_task(run, 2)  # it reads no checkpoint
     record = unseal_json(run / "record.json")
     (run / "record.json").write_bytes(seal_json(record | {"tasks": record["tasks"] + 1}))
     for goal, command in (

@@ -20,10 +20,10 @@ from safetensors.numpy import load_file, save_file
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.disk.sealed import seal_json, unseal_json
+from lw2g.disk.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.metric import Metric
 from lw2g.plugin import hookimpl
-from lw2g.results import cells, found_runs, render
+from lw2g.results import cells, found_runs, render, right_answers
 from lw2g.results.columns import COLUMNS
 from lw2g.results.summaries import Difference
 from lw2g_page import reporting
@@ -232,6 +232,15 @@ def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_p
         assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
         assert line.endswith(f"make it anew: lw2g resume '{damaged.path}'")
         assert (done.exit_code, kept in done.stdout, "interval" in done.stdout) == (code, True, False)
+
+
+def test_predictions_are_hashed_once(write_full_run, tmp_path, monkeypatch):
+    """They are most of what a report reads of a large run."""
+    runs = [write_full_run(name, {"seed": seed}) for seed, name in enumerate(("one", "other"))]
+    hashed = []
+    monkeypatch.setattr(right_answers, "sha256_of", lambda path: hashed.append(path) or sha256_of(path))
+    assert "2, alike" in str(reporting.report(tmp_path))
+    assert sorted(hashed) == sorted(run.path / "predictions/task-002.safetensors" for run in runs)
 
 
 @pytest.mark.parametrize(

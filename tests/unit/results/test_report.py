@@ -963,11 +963,12 @@ def test_what_marks_mean_stands_there_however_much_is_unlike(write_run, installe
     """A deviation, or a mark, that nobody explains says nothing: other remarks are counted before it."""
     runs = [write_run(80.0 + seed, **{"run.seed": seed}) for seed in (0, 1)]
     (table,) = tables_of(runs, installed)
-    crowded = attrs.evolve(table, unlike=tuple(f"{kind}: unlike" for kind in "abcdef"))
-    *shown, legend = few_remarks_on(crowded, [FAA], None, "here")
-    assert shown == [f"{kind}: unlike" for kind in "abcd"]
-    assert "\n  - ±: one sample standard deviation over the seeds of one class order" in legend
-    assert legend.startswith("3 more remarks (here); columns and marks:\n  - FAA: ")
+    for kinds, more in (("abcd", "1 more remark"), ("abcdef", "3 more remarks")):
+        crowded = attrs.evolve(table, unlike=tuple(f"{kind}: unlike" for kind in kinds))
+        *shown, legend = few_remarks_on(crowded, [FAA], None, "here")
+        assert shown == [f"{kind}: unlike" for kind in "abcd"]
+        assert "\n  - ±: one sample standard deviation over the seeds of one class order" in legend
+        assert legend.startswith(f"{more} (here); columns and marks:\n  - FAA: ")
 
 
 def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypatch, tmp_path):
