@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +123,18 @@ def _holding(folder: Path) -> str:
     if all(is_hidden(other.name) for other in others):
         return f"give {above}"
     alone = "move it into a folder of its own and give that"
-    classes = [other.name for other in others if _holds_images(other)]
-    return f"{alone}, or {above} for {_first(sorted(classes))}, too" if classes else alone
+    found = (other.name for other in sorted(others) if _holds_images(other))
+    classes = list(islice(found, _SHOWN + 1))  # one more than is shown says that there are more
+    return f"{alone}, or {above} for {_first(classes)}, too" if classes else alone
 
 
 def _holds_images(entry: Path) -> bool:
-    """Whether there are images in an entry of a folder, as in the folder of a class."""
-    return entry.is_dir() and any(inside.suffix.lower() in image_endings() for inside in entry.iterdir())
+    """Whether an entry of a folder is a folder of images, like that of a class, and may be read."""
+    endings = image_endings()
+    try:
+        return entry.is_dir() and any(inside.suffix.lower() in endings for inside in entry.iterdir())
+    except OSError:
+        return False
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
@@ -305,7 +311,7 @@ def _require_no_domains(folder: Path, names: Sequence[str], backbone: str | None
     splits = [split for inside in below for (split, *_) in inside.values()]
     if not all(inside and inside.keys() <= SPLITS for inside in below):
         return
-    if not all(any(entry.is_dir() for entry in split.iterdir()) for split in splits):
+    if not all(named_folders(split) for split in splits):
         return
     first = next((split for split in splits if split.name.startswith("train")), splits[0])
     raise DataError(
