@@ -31,7 +31,7 @@ __all__ = [
     "LEAST_CHECKED",
     "ClassImages",
     "digest_of",
-    "looks_like_domains",
+    "note_of_domains",
     "notes_of",
     "read_class_folders",
     "require_classes",
@@ -218,18 +218,17 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
         images: Those of each class.
         backbone: As for :func:`require_classes`.
     """
-    classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
-    domains = _domains(classes)
-    if domains is not None:  # first: what is learned is something else than was meant
-        words = f"{domains}: give {as_word(domains.classes)} for one domain"
-        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
+    classes = _found(images)
+    domains = note_of_domains(images, backbone)
+    if domains:  # first: what is learned is something else than was meant
+        yield domains
     bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
         total = sum(len(found.paths) for found in classes.values())
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
-    if domains is None and (inside := _inside(classes)):
+    if not domains and (inside := _inside(classes)):
         yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
@@ -242,9 +241,23 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
             )
 
 
-def looks_like_domains(folder: Path) -> bool:
-    """Whether the first note of :func:`notes_of` says that class folders look like domains."""
-    return folder.is_dir() and _domains(find_classes(folder)) is not None
+def note_of_domains(images: Mapping[str, ClassImages], backbone: str | None = None) -> str:
+    """Return the note which says that class folders look like domains, and what to give; else nothing.
+
+    Args:
+        images: As for :func:`notes_of`.
+        backbone: Likewise.
+    """
+    domains = _domains(_found(images))
+    if domains is None:
+        return ""
+    words = f"{domains}: give {as_word(domains.classes)} for one domain"
+    return words + _or_all_domains(domains.first.parent, domains.options, backbone)
+
+
+def _found(images: Mapping[str, ClassImages]) -> dict[str, FoundImages]:
+    """Return where the files of each class were found; classes of vectors have none."""
+    return {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
 
 
 def _domains(classes: Mapping[str, FoundImages]) -> Domains | None:
