@@ -184,19 +184,34 @@ def predict(
     return model, entries
 
 
-def calibrating(model: TrainedModel, run: Path) -> str:
+def takes_vectors(model: Path) -> bool:
+    """Return whether an exported model is of stored features, and takes no images."""
+    from lw2g.model.exported import read_manifest
+
+    name = read_manifest(model).backbone.name
+    return catalogue_of(None, model).get("backbone", name).fit_vectors is not None
+
+
+def calibrating(
+    model: TrainedModel, run: Path, *, task: int | None = None, weights: Path | None = None
+) -> str:
     """Return the command that makes a run's model anew with calibrated probabilities.
 
-    It is empty where they are or cannot be (:attr:`~lw2g.model.parts.ModelParts.can_be_calibrated`), and of
-    models that are no run.
+    It is empty where they are or cannot be (:attr:`~lw2g.model.parts.ModelParts.can_be_calibrated`), of
+    models that are no run, and where a task was chosen.
 
     Args:
         model: The model.
         run: Where it was opened.
+        task: As for :func:`load`.
+        weights: Likewise.
     """
-    if model.temperature is not None or not (run / CONFIG).is_file() or not model.parts.can_be_calibrated:
+    if task is not None or model.temperature is not None or not model.parts.can_be_calibrated:
         return ""
-    return f"lw2g export {as_word(run)} MODEL --learnable"
+    if not (run / CONFIG).is_file():
+        return ""
+    moved = "" if weights is None else f" --weights {as_word(weights)}"
+    return f"lw2g export {as_word(run)} MODEL --learnable{moved}"
 
 
 def _require_model_first(model: str | Path, images: Sequence[str | Path]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lw2g.api import models
-from lw2g.cli.paths import AnyPath
+from lw2g.cli.paths import AnyPath, words_of_input
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import help_of, options_of
 from lw2g.errors import ConfigError, as_word, counted
@@ -46,8 +46,9 @@ def export(run: Path, out: Path | None, onnx: Path | None, **options: Any) -> No
     inside = "with its backbone" if options["with_backbone"] else "without its backbone"
     click.echo(f"{out}: {in_units(size)}, {inside}")
     model = as_word(out)
-    further = f", or lw2g learn {model} FOLDER" if options["learnable"] else ""
-    click.echo(f"next: lw2g predict {model} PHOTO{further}")
+    asked, learned = words_of_input(takes_vectors=models.takes_vectors(out))
+    further = f", or lw2g learn {model} {learned}" if options["learnable"] else ""
+    click.echo(f"next: lw2g predict {model} {asked}{further}")
 
 
 def _export_onnx(

@@ -13,7 +13,7 @@ from lw2g.api.recorded import holds_model
 from lw2g.errors import ConfigError, as_word, no_folder, shown
 from lw2g.ground.spelling import expanded
 
-__all__ = ["AnyPath", "ModelPath", "require_model_first"]
+__all__ = ["AnyPath", "ModelPath", "require_model_first", "words_of_input"]
 
 
 def _as(param: click.Parameter | None) -> str:
@@ -77,3 +77,12 @@ def require_model_first(model: Path, *others: Path) -> None:
         )
     if model.is_file():
         raise ConfigError(no_folder(model), "give a folder as MODEL")
+
+
+def words_of_input(*, takes_vectors: bool) -> tuple[str, str]:
+    """Return what messages call that which ``lw2g predict`` and ``lw2g learn`` take.
+
+    Args:
+        takes_vectors: Whether the model is of stored features, which lie in files.
+    """
+    return ("FILE", "FILE") if takes_vectors else ("PHOTO", "FOLDER")

@@ -53,7 +53,7 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
             note(f"the model knows one class, and calls every image {model.known[0]}")
         elif options["reject"] is None and any(path.is_dir() for path in images) and can_reject(model):
             note(f"each image gets a class of the model; add --reject {USUAL_REJECT:g} to call some unknown")
-        if command := models.calibrating(model, run):
+        if command := models.calibrating(model, run, task=options["task"], weights=options["weights"]):
             note(f"probabilities are uncalibrated; a model of this run has calibrated ones: {command}")
     for entry in bad:
         click.echo(f"error: {printable(entry['error'])}", err=True)

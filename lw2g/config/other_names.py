@@ -7,7 +7,7 @@ from lw2g.interfaces.defaults import REPLAY
 __all__ = ["meant_by_others"]
 
 _SIZES = "a task has benchmark.increment classes; of published benchmarks the first has benchmark.base"
-_IMAGES = f"baseline {REPLAY!r} keeps images of old classes, other methods keep none"
+_IMAGES = f"baseline {REPLAY!r} keeps baseline.exemplars images of each old class, other methods keep none"
 _OTHERS = {
     "init_cls": _SIZES,
     "base": _SIZES,  # asked for where a benchmark has no such option

@@ -69,9 +69,9 @@ def structure(
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
             options = [*fields, *beside]
-            meant = meant_by_others(key) or nearest(key, [*options, *also_known])
-            meant = meant or f" (there are {', '.join(options) or 'none'})"
-            problems.append((key, f"no such option{f' of {whose}' if whose else ''}{meant}"))
+            hint = nearest(key, [*options, *also_known]) or f" (there are {', '.join(options) or 'none'})"
+            text = f"no such option{f' of {whose}' if whose else ''}{hint}{meant_by_others(key)}"
+            problems.append((key, text))
             continue
         field = fields[key]
         kind = hints.get(field.name, Any)

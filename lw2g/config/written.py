@@ -141,9 +141,7 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
-        if meant := meant_by_others(name):
-            return f"{name}: expected a key with its section{meant}"
-        hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT))
+        hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT)) or meant_by_others(name)
         return f"{name}: expected a key with its section{hint}" if hint else None
 
 

@@ -140,9 +140,12 @@ def is_split(data: Any) -> bool:
     """Whether the second of a pair is a split of its own, and no labels of the first."""
     if _are_labels(data) or not hasattr(data, "__getitem__") or not len(data):
         return False
+    first = data[0]
+    if getattr(first, "ndim", None) == 0:  # a number as an array or a tensor, which has __len__ all the same
+        return False
     # an item of a split is an image with its label; of (images, labels) the first one has a length
-    return isinstance(data[0], tuple | list | Mapping) or (
-        isinstance(data, tuple) and hasattr(data[0], "__len__")
+    return isinstance(first, tuple | list | Mapping) or (
+        isinstance(data, tuple) and hasattr(first, "__len__")
     )
 
 

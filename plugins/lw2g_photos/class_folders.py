@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ __all__ = [
     "LEAST_CHECKED",
     "ClassImages",
     "digest_of",
-    "looks_like_domains",
+    "note_of_domains",
     "notes_of",
     "read_class_folders",
     "require_classes",
@@ -122,13 +123,18 @@ def _holding(folder: Path) -> str:
     if all(is_hidden(other.name) for other in others):
         return f"give {above}"
     alone = "move it into a folder of its own and give that"
-    classes = [other.name for other in others if _holds_images(other)]
-    return f"{alone}, or {above} for {_first(sorted(classes))}, too" if classes else alone
+    found = (other.name for other in sorted(others) if _holds_images(other))
+    classes = list(islice(found, _SHOWN + 1))  # one more than is shown says that there are more
+    return f"{alone}, or {above} for {_first(classes)}, too" if classes else alone
 
 
 def _holds_images(entry: Path) -> bool:
-    """Whether there are images in an entry of a folder, as in the folder of a class."""
-    return entry.is_dir() and any(inside.suffix.lower() in image_endings() for inside in entry.iterdir())
+    """Whether an entry of a folder is a folder of images, like that of a class, and may be read."""
+    endings = image_endings()
+    try:
+        return entry.is_dir() and any(inside.suffix.lower() in endings for inside in entry.iterdir())
+    except OSError:
+        return False
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
@@ -212,18 +218,17 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
         images: Those of each class.
         backbone: As for :func:`require_classes`.
     """
-    classes = {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
-    domains = _domains(classes)
-    if domains is not None:  # first: what is learned is something else than was meant
-        words = f"{domains}: give {as_word(domains.classes)} for one domain"
-        yield words + _or_all_domains(domains.first.parent, domains.options, backbone)
+    classes = _found(images)
+    domains = note_of_domains(images, backbone)
+    if domains:  # first: what is learned is something else than was meant
+        yield domains
     bad = {str(path): error for of_class in images.values() for path, error in of_class.bad.items()}
     if bad:
         total = sum(len(found.paths) for found in classes.values())
         yield left_out(bad, total)
     if passed := passed_over(classes.values()):
         yield passed
-    if domains is None and (inside := _inside(classes)):
+    if not domains and (inside := _inside(classes)):
         yield f"images of subfolders count to the class folder above them: {_first(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
@@ -236,9 +241,23 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
             )
 
 
-def looks_like_domains(folder: Path) -> bool:
-    """Whether the first note of :func:`notes_of` says that class folders look like domains."""
-    return folder.is_dir() and _domains(find_classes(folder)) is not None
+def note_of_domains(images: Mapping[str, ClassImages], backbone: str | None = None) -> str:
+    """Return the note which says that class folders look like domains, and what to give; else nothing.
+
+    Args:
+        images: As for :func:`notes_of`.
+        backbone: Likewise.
+    """
+    domains = _domains(_found(images))
+    if domains is None:
+        return ""
+    words = f"{domains}: give {as_word(domains.classes)} for one domain"
+    return words + _or_all_domains(domains.first.parent, domains.options, backbone)
+
+
+def _found(images: Mapping[str, ClassImages]) -> dict[str, FoundImages]:
+    """Return where the files of each class were found; classes of vectors have none."""
+    return {name: of_class.found for name, of_class in images.items() if of_class.found is not None}
 
 
 def _domains(classes: Mapping[str, FoundImages]) -> Domains | None:
@@ -305,7 +324,7 @@ def _require_no_domains(folder: Path, names: Sequence[str], backbone: str | None
     splits = [split for inside in below for (split, *_) in inside.values()]
     if not all(inside and inside.keys() <= SPLITS for inside in below):
         return
-    if not all(any(entry.is_dir() for entry in split.iterdir()) for split in splits):
+    if not all(named_folders(split) for split in splits):
         return
     first = next((split for split in splits if split.name.startswith("train")), splits[0])
     raise DataError(

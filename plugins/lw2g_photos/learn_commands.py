@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.api.recorded import holds_model, words_of_choice
-from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
+from lw2g.cli.paths import AnyPath, ModelPath, require_model_first, words_of_input
 from lw2g.cli.shared_options import (
     USUAL_REJECT,
     FiniteRange,
@@ -26,7 +26,6 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.errors import ConfigError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
-from lw2g_photos.class_folders import looks_like_domains
 from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
 from lw2g_photos.training_line import training_command
 
@@ -63,11 +62,10 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
     # the default is there to try lw2g with: its features tell photos apart badly, and nothing fails
     if options["backbone"] is None and not model.backbone.takes_vectors:
         note("the embedded backbone knows small drawings, no photos; --backbone vit-tiny is for these")
-    domains = options["boxes"] is None and looks_like_domains(folder)
-    _print(report, as_json=as_json, domains=domains)
+    _print(report, as_json=as_json)
     if not as_json:
         # training on what was not meant is no advice
-        training = "" if domains else training_command(folder, report, options)
+        training = "" if report["domains"] else training_command(folder, report, options)
         _say_what_next(report, model, training)
 
 
@@ -88,11 +86,11 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
     require_model_first(model, folder)
     with _saying_what_is_left(model, options["out"]):
         learned, report = photographs.learn(model, folder, **options)
-    domains = options["boxes"] is None and looks_like_domains(folder)
-    _print(report, model, as_json=as_json, domains=domains)
+    _print(report, model, as_json=as_json)
     if not as_json:
         place = shlex.quote(as_typed(report["out"]))
-        what = "FILE" if learned.backbone.takes_vectors else f"PHOTO{_rejecting(learned)}"
+        what, _ = words_of_input(takes_vectors=learned.backbone.takes_vectors)
+        what += "" if learned.backbone.takes_vectors else _rejecting(learned)
         click.echo(printable(f"next: lw2g predict {place} {what}; back again: lw2g unlearn {place} --last"))
 
 
@@ -133,27 +131,24 @@ def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManage
     return saying_what_is_left(new_folder(model, out), model)
 
 
-def _print(
-    report: Mapping[str, Any], before: Path | None = None, *, as_json: bool, domains: bool = False
-) -> None:
+def _print(report: Mapping[str, Any], before: Path | None = None, *, as_json: bool) -> None:
     """Print what was learned and what the checks say.
 
     Args:
         report: Of the step.
         before: The model that took it; None where it is the first one.
         as_json: Whether to print the report as it is.
-        domains: Whether its first note says that domains were learned as classes: it goes before all.
     """
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    notes = list(report["warnings"])
-    if domains:
-        note(notes.pop(0))
+    if report["domains"]:  # before the numbers: they are of something else than was meant
+        note(report["domains"])
     for line in step_lines(report, before):
         click.echo(printable(line))
-    for warning in notes:
-        note(warning)
+    for warning in report["warnings"]:
+        if warning != report["domains"]:
+            note(warning)
 
 
 def _rejecting(model: TrainedModel) -> str:

@@ -171,7 +171,8 @@ def learn(
         - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
-        - ``unusable``: files that were left out, as they are no images; ``warnings``, a line each.
+        - ``unusable``: files that were left out, as they are no images; ``warnings``, a line each;
+        - ``domains``: the warning that class folders look like domains, learned as classes; else empty.
 
     Raises:
         DataError: The model, the folder or an image cannot be used.

@@ -19,11 +19,12 @@ from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
 from lw2g.results.summaries import wilson
-from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, notes_of
+from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domains, notes_of
 
 __all__ = [
     "TEACH_ANOTHER",
     "accuracy_of",
+    "domains_learned",
     "is_among",
     "learned_rows",
     "look_alikes",
@@ -227,9 +228,7 @@ def warnings_of(
         images: What it has learned, by class.
         manifest: The model before it.
     """
-    begun = manifest.backbone
-    named = {**begun.options, "name": begun.name, "weights": begun.weights}
-    yield from notes_of(images, backbone_as_typed(named))
+    yield from notes_of(images, _backbone_of(manifest))
     before = set(manifest.class_map.target_names)
     after = before.union(images)
     if len(after) == 1:
@@ -238,6 +237,22 @@ def warnings_of(
     forgotten = set(manifest.history.names) - before
     yield from _of_classes(report["classes"], images, forgotten)
     yield from _of_look_alikes(report)
+
+
+def domains_learned(images: Mapping[str, ClassImages], manifest: Manifest) -> str:
+    """Return the one of the notes which says that domains were learned as classes; else nothing.
+
+    Args:
+        images: As for :func:`warnings_of`.
+        manifest: Likewise.
+    """
+    return note_of_domains(images, _backbone_of(manifest))
+
+
+def _backbone_of(manifest: Manifest) -> str:
+    """Return the options of a model's backbone as one types them."""
+    begun = manifest.backbone
+    return backbone_as_typed({**begun.options, "name": begun.name, "weights": begun.weights})
 
 
 def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:

@@ -49,6 +49,7 @@ from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows
 from lw2g_photos.step_checks import (
     accuracy_of,
+    domains_learned,
     learned_rows,
     look_alikes,
     not_learned,
@@ -313,7 +314,8 @@ def _write_step(
     ]
     write_model(after, taught.model, taught.found.calibration.tensors(), out, look)
     unusable = [str(path) for path in lesson.unusable]
-    return {"out": str(out.absolute()), **report, "unusable": unusable, "warnings": warnings}
+    said = {"warnings": warnings, "domains": domains_learned(lesson.images, before.manifest)}
+    return {"out": str(out.absolute()), **report, "unusable": unusable, **said}
 
 
 def _step_of(saved: Saved, images: dict[str, ClassImages], checks: dict[str, Any]) -> Step:

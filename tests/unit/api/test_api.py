@@ -56,6 +56,9 @@ FORMS = {
     ),
     "floats": lambda part, folder, name: (part[0] / 255, part[1].tolist()),
     "columns": lambda part, folder, name: as_columns(part),
+    "unzipped": lambda part, folder, name: tuple(
+        zip(*((image, np.array(label)) for image, label in zip(*part, strict=True)), strict=True)
+    ),
 }
 
 

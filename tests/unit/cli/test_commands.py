@@ -665,6 +665,10 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
         Saved.parts = SimpleNamespace(can_be_calibrated=can_be_calibrated)
         told = "lw2g export here MODEL --learnable" in invoke("predict", "here", "a.png").stderr
         assert told == can_be_calibrated
+    Saved.parts = SimpleNamespace(can_be_calibrated=True)
+    moved = invoke("predict", "here", "a.png", "--weights", "my w.pt").stderr
+    assert moved.endswith("lw2g export here MODEL --learnable --weights 'my w.pt'\n")
+    assert "lw2g export" not in invoke("predict", "here", "a.png", "--task", 1).stderr, "another model"
     missing = invoke("predict", "here", "gone.png")
     assert (missing.exit_code, missing.stderr) == (2, "error: no image file at 'gone.png'; check the paths\n")
     assert (

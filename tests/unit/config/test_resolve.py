@@ -319,8 +319,8 @@ phi = 2
         ),
         (
             {"policy.memory-size": 9},
-            "policy.memory-size: no such option of min, which comes with hide-prompt; baseline 'replay' "
-            "keeps images of old classes, other methods keep none",
+            "policy.memory-size: no such option of min, which comes with hide-prompt (there are margin); "
+            "baseline 'replay' keeps baseline.exemplars images of each old class, other methods keep none",
         ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
@@ -342,6 +342,19 @@ phi = 2
 def test_misshapen_keys_are_explained(overrides, line):
     """A key that does not fit the layout is answered with the form it should have."""
     assert refusal(overrides=overrides) == [line]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "key", "words"),
+    [
+        ("replay", "baseline.memory_size", "exemplars); baseline 'replay' keeps baseline.exemplars images"),
+        (None, "base", "base: expected a key with its section (did you mean 'benchmark.base'?)"),
+    ],
+)
+def test_the_options_that_there_are_come_before_what_other_libraries_mean(baseline, key, words):
+    """A key of another library hides neither the list of a component's options nor one of its own name."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        resolve(load_catalogue(), baseline=baseline, overrides={key: 3})
 
 
 def test_constraints_of_a_method_that_trains_nothing_are_refused_where_they_are_typed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,29 @@ def test_a_class_in_place_of_its_folder_is_told(
     assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
 
 
+def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that cannot be opened is none; of many, those behind the named ones are not read."""
+    names = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
+    root = _written(tmp_path, *(f"{name}/1.png" for name in names))
+    listed = []
+    list_folder = Path.iterdir
+
+    def closed(folder: Path) -> Iterator[Path]:
+        listed.append(folder.name)
+        if folder.name == "bee":
+            raise PermissionError(folder)
+        return list_folder(folder)
+
+    monkeypatch.setattr(Path, "iterdir", closed)
+    with pytest.raises(DataError) as told:
+        require_classes(root / "ant")
+    assert f"or {root} for 'cat', 'dog', 'eel', ..., too; else " in str(told.value.remedy)
+    assert "fox" in listed
+    assert "gnu" not in listed
+
+
 def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:
     """What to give is told, and a run on all of them with the options that were typed; none of a model."""
     names = [f"my {domain}/{split}/ant/1.png" for domain in ("Art", "Real") for split in ("test", "train")]
@@ -75,6 +99,7 @@ def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:
         ["ant/images/1.png", "ant/images/2.png"],
         ["ant/1.png", "ant/new/2.png", "ant/old/3.png"],
         ["ant/images/1.png", "bee/2.png"],
+        ["ant/train/1.png", "ant/train/.seen/2.png", "bee/train/3.png", "bee/train/.seen/4.png"],
     ],
 )
 def test_other_folders_are_classes_without_a_word(tmp_path: Path, names: list[str]) -> None:

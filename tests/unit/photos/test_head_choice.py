@@ -170,7 +170,7 @@ def test_stored_features_have_their_own_layers_alone(photos: Path, tmp_path: Pat
         tmp_path / "stored.npz",
         train_x=rows,
         train_y=labels,
-        test_x=rows,
+        test_x=rows + 0.01,
         test_y=labels,
         class_names=["a", "b"],
     )
@@ -181,6 +181,17 @@ def test_stored_features_have_their_own_layers_alone(photos: Path, tmp_path: Pat
     ]
     found = [entry["class"] == "ab"[label] for entry, label in zip(model.predict(rows), labels, strict=True)]
     assert sum(found) >= 18
+    run, copy = tmp_path / "run", tmp_path / "copy"
+    lw2g.run(
+        out=run,
+        benchmark="features",
+        baseline="simple-cil",
+        device="cpu",
+        progress=False,
+        **{"benchmark.file": tmp_path / "stored.npz", "benchmark.increment": 1},
+    )
+    done = CliRunner().invoke(main, ["export", str(run), str(copy), "--learnable"])
+    assert done.stdout.endswith(f"next: lw2g predict {copy} FILE, or lw2g learn {copy} FILE\n")
 
 
 def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None:

@@ -654,6 +654,13 @@ def test_a_root_one_level_too_high_is_told(glyphs: Path, tmp_path: Path) -> None
     assert "lw2g run --trained" not in done.stdout, "no advice on classes that nobody meant"
     done = command("learn", tmp_path / "model", tmp_path / "root", "--test", tmp_path / "root")
     assert done.exit_code == 2  # the same images
+    for domain, name in (("Art", "ant"), ("Real", "bee")):
+        shutil.copy(min((glyphs / "test" / name).iterdir()), tmp_path / "root" / domain / name / "new.png")
+    done = command("learn", tmp_path / "model", tmp_path / "root", "--out", tmp_path / "more")
+    learned = f"more (from {tmp_path}/model): learned 2 images"
+    again = "note: 24 images learned before, and left out"
+    assert 0 < done.output.index(domains) < done.output.index(learned) < done.output.index(again)
+    assert done.output.count(domains) == 1
     scored = command("test", tmp_path / "model", tmp_path / "root")
     assert "root/Art for one domain\n" in scored.stderr, "a test of a model is no place for a run"
 
