@@ -17,6 +17,7 @@ __all__ = [
     "ConfigError",
     "ContractError",
     "DataError",
+    "EndedBySignal",
     "Interrupted",
     "Lw2gError",
     "PluginError",
@@ -97,6 +98,18 @@ class ComponentError(Lw2gError):
 
 class DataError(Lw2gError):
     """Data, weights or run files that are missing, incomplete or altered."""
+
+
+class EndedBySignal(BaseException):  # no error, as KeyboardInterrupt is none
+    """A signal asked the process to end.
+
+    Attributes:
+        number: The signal's.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
 class Interrupted(Exception):

@@ -21,7 +21,7 @@ import frozen_trained
 import frozen_whole
 import frozen_words
 import machines
-from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, units
+from frozen_claims import ROLES, Streams, less, less_floors, names_of, units
 from frozen_results import (
     CELLS,
     PLAN,
@@ -102,17 +102,13 @@ SHOWN = {
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield (
-        "| stream | images | `lda`, random units | frozen answer | frozen minus the better "
-        "| training minus frozen |"
-    )
-    yield "| --- | --- |" + " ---: |" * 4
+    yield "| | images | `lda`, random units | frozen answer | training minus frozen |"
+    yield "| --- | --- |" + " ---: |" * 3
     for name in names_of("report"):
         if name in known:
             trained_less = less(known, runs, name, TRAINED, "auto")
-            less_better = less_the_better(known, runs, name)
             *floors, answer = _ends(known, runs, name)
-            cells = [SHOWN[name], ", ".join(floors), answer, str(less_better), str(trained_less or "-")]
+            cells = [SHOWN[name], ", ".join(floors), answer, str(trained_less or "-")]
             # on a telephone a cell breaks before an interval, not within it
             whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
             yield f"| {name} | {' | '.join(whole)} |"

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lw2g.errors import as_word
+from lw2g.errors import EndedBySignal, as_word
 
 __all__ = ["RUN_OF_COMMAND", "saying_what_is_left", "telling_of_exits", "unwinding"]
 
@@ -19,14 +19,6 @@ RUN_OF_COMMAND = "lw2g.run"
 """Where the context of a command keeps the directory of the run that it does."""
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
-
-
-class _EndedError(BaseException):
-    """A signal asked the process to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
 
 
 @contextmanager
@@ -43,7 +35,7 @@ def unwinding() -> Iterator[None]:
         # a process that was forked within the block has nothing of its own to clean up
         if os.getpid() != owner:
             _end_by(number)
-        raise _EndedError(number)
+        raise EndedBySignal(number)
 
     before: dict[signal.Signals, Any] = {}
     # Python lets the main thread alone set handlers
@@ -54,7 +46,7 @@ def unwinding() -> Iterator[None]:
             signal.signal(number, end)
     try:
         yield
-    except _EndedError as ended:
+    except EndedBySignal as ended:
         _end_by(ended.number)
     finally:
         for number, handler in before.items():

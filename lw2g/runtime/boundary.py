@@ -21,7 +21,15 @@ import attrs
 
 from lw2g.config.layers import NAMED_BY
 from lw2g.config.settings import ModelConfig
-from lw2g.errors import ComponentError, ContractError, Interrupted, Lw2gError, error_text, is_out_of_memory
+from lw2g.errors import (
+    ComponentError,
+    ContractError,
+    EndedBySignal,
+    Interrupted,
+    Lw2gError,
+    error_text,
+    is_out_of_memory,
+)
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.frames import Frame, WorkerError, frames_to
@@ -30,7 +38,7 @@ from lw2g.vit.weights import state_sha256
 
 __all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]
 
-_NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt)
+_NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, EndedBySignal)
 """Errors that pass unchanged: mistakes of users, and requests to stop."""
 
 

@@ -97,10 +97,10 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r"task\*\),\s+at\s+(\d\.\d) to",
-    "docs/use.md": r"over\s+tasks\)\s+of\s+(\d\d\.\d)",
+    "README.md": r"was\s+right\s+on\s+(\d\d) to",
+    "docs/use.md": r"seen\s+to\s+end\s+at\s+(\d\d\.\d)",
     "docs/frozen.md": r"Calibration error: (\d\.\d) to",
-    "docs/worth.md": r"less\s+is\s+(\w+):\s+`tiny`",
+    "docs/worth.md": r"and\s+\+(\d\.\d)\s+over\s+`lda`",
     "docs/growth.md": r"point\s+below\s+`always`:\s+on\s+development\s+streams\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""

@@ -14,7 +14,7 @@ from lw2g.blocks.closed_form import Cosine
 from lw2g.cli import execute
 from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
-from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, PluginError
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, EndedBySignal, PluginError
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.carry import Carry, Motion
 from lw2g.interfaces.component import (
@@ -593,6 +593,13 @@ def test_ctrl_c_within_a_tracker_stops_the_run(go, acts):
     """A request to stop is none of a tracker's failures."""
     acts["on_event"] = raising(KeyboardInterrupt())
     with pytest.raises((KeyboardInterrupt, Interrupted)):
+        go()
+
+
+def test_a_signal_that_ends_the_process_is_no_error_of_a_component(go, acts):
+    """It passes, so that the process ends by it."""
+    acts["decide"] = raising(EndedBySignal(15))
+    with pytest.raises(EndedBySignal):
         go()
 
 
