@@ -34,14 +34,16 @@ LAYERS = 12
 """Layers that are joined: six of them are the last columns."""
 
 
-def command(folder: Path, limits: tuple[int, int], weights: Path, out: Path) -> list[str]:
+def command(
+    folder: Path, limits: tuple[int, int], weights: Path, out: Path, resize: str = "squash"
+) -> list[str]:
     """Return the command that stores the features of a folder of images."""
     options = {
         "benchmark.root": folder,
         "benchmark.increment": 1,
         "benchmark.train_per_class": limits[0],
         "benchmark.test_per_class": limits[1],
-        "benchmark.test_resize": "squash",
+        "benchmark.test_resize": resize,
         "backbone.model": "vit_tiny_patch16_224",
         "backbone.image_size": 224,
         "backbone.mean": "[0.5, 0.5, 0.5]",
