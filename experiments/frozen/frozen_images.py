@@ -1,4 +1,4 @@
-"""What stands in JSON files beside the cells: strangers, squares and shrinkage."""
+"""What stands in JSON files beside the cells: strangers, middles, squares and shrinkage."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from frozen_claims import Streams
-from frozen_results import HERE, PLAN, Trained, interval
+from frozen_claims import Streams, names_of
+from frozen_results import HERE, Difference, PLAN, Trained, interval
 from sentences import WIDTH
 
 QUARTERS = {
@@ -33,21 +33,49 @@ def quarters(known: Streams, runs: Trained) -> Iterator[str]:
             yield f"| {name} | {' | '.join(f'{found[name][key]:.0f}' for key in QUARTERS)} |"
 
 
+def middles(role: str) -> dict[str, Difference]:
+    """Return what the frozen answer gains by reading the middle of each image, by stream of a role.
+
+    Whole and cropped images are those of order 0, so that the interval is over test images.
+    """
+    found = json.loads((HERE / "cropped.json").read_text(encoding="utf-8"))
+    return {
+        name: _gained(_bits(found[name]["squash"]["right"]), _bits(found[name]["crop"]["right"]))
+        for name in names_of(role)
+        if name in found
+    }
+
+
+def _gained(before: Any, after: Any) -> Difference:
+    gaps = after - before
+    low, high = interval([gaps])
+    return Difference(mean=100 * float(gaps.mean()), low=low, high=high, orders=1, images=len(gaps))
+
+
+def cropped(known: Streams, runs: Trained) -> Iterator[str]:
+    """Yield what the frozen answer has by whether it reads whole images or their middle, by role."""
+    found = json.loads((HERE / "cropped.json").read_text(encoding="utf-8"))
+    yield "| order 0 | whole | middle | middle minus whole |"
+    yield "| --- | ---: | ---: | ---: |"
+    for role in ("report", "development"):
+        for name, apart in middles(role).items():
+            whole, middle = (
+                f"{100 * _bits(found[name][way]['right']).mean():.1f}" for way in ("squash", "crop")
+            )
+            called = name if role == "report" else f"{name} (development)"
+            yield f"| {called} | {whole} | {middle} | {apart} |"
+
+
 def squares(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what `lda` on the last class token has by how an image becomes a square."""
+    """Yield what `lda` on the last class token has by how a picture of 4:3 becomes a square."""
     found = json.loads((HERE / "resize.json").read_text(encoding="utf-8"))
-    yield "| images | shape | squash | crop | crop less squash |"
-    yield "| --- | --- | ---: | ---: | ---: |"
-    for key in (key for key in found if key.endswith(" squash")):
-        stream, shape, _ = key.split()
-        if f"{stream} {shape} crop" not in found:
-            continue
-        right = {way: _bits(found[f"{stream} {shape} {way}"]) for way in ("squash", "crop")}
-        apart = right["crop"] - right["squash"]
-        low, high = interval([apart])
-        shown = f"{100 * apart.mean():+.1f} ({low:+.1f} to {high:+.1f})"
-        means = [f"{100 * own.mean():.1f}" for own in right.values()]
-        yield f"| {stream} | {shape} | {' | '.join(means)} | {shown} |"
+    yield "| 4:3 | squashed | middle | middle minus squashed |"
+    yield "| --- | ---: | ---: | ---: |"
+    for key in (key for key in found if key.endswith(" 4:3 squash")):
+        stream, _, _ = key.split()
+        right = [_bits(found[f"{stream} 4:3 {way}"]) for way in ("squash", "crop")]
+        means = [f"{100 * own.mean():.1f}" for own in right]
+        yield f"| {stream} | {' | '.join(means)} | {_gained(*right)} |"
 
 
 def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:

@@ -65,6 +65,7 @@ MARKS = {
         "sure",
         "quarters",
         "verdicts",
+        "cropped",
         "squares",
         "shrinkage",
     ),

@@ -13,10 +13,12 @@ import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
 from frozen_gains import FACTS, chosen_on
+from frozen_images import middles
 from frozen_results import HERE, PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
 from frozen_whole import WHOLE as APART
+from stream_tables import side_of_zero
 
 from lw2g.results.run_draws import and_listed
 
@@ -279,7 +281,21 @@ def told(stored: Any) -> dict[str, str]:
     tested = [len(known[name].images(0)) for name in names_of("report")]
     fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
+    fields |= {f"{{middle/{role}/minus-whole}}": _of_middles(middles(role)) for role in ROLES}
     return fields | _of_the_picture(runs)
+
+
+def _of_middles(found: Mapping[str, Difference]) -> str:
+    """Return what reading the middle of images changed over some streams, and on which it is decided."""
+    means = [own.mean for own in found.values()]
+    signs = {name: side_of_zero(own.low, own.high) for name, own in found.items()}
+    decided = [
+        f"{word} on {_listed(own)}"
+        for word, side in (("above 0", 1), ("below 0", -1))
+        if (own := [name for name, sign in signs.items() if sign == side])
+    ]
+    told = ", ".join([*decided, "else undecided"]) if decided else "all undecided"
+    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} streams ({told})"
 
 
 def _sides_told(known: Streams, runs: Trained, method: str) -> str:
