@@ -389,7 +389,6 @@ def _forwards_shown(line: Line) -> str:
 
 
 COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
-    "stream": ("stream", lambda line: line.stream),
     "method": ("method", lambda line: LABELS.get(line.method, line.method)),
     "orders": ("orders", _orders),
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
@@ -399,7 +398,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
 }
 """The columns: what stands above them, and what they say of a line."""
-WORDS = {"stream", "method"}
+WORDS = {"method"}
 
 
 def lines_of(
@@ -491,7 +490,7 @@ def packs_behind(line: Line, root: Path) -> Iterator[str]:
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield the lines of a table in Markdown; each row names its stream, for readers sort it."""
+    """Yield the lines of a table in Markdown, which is of one stream."""
     yield f"| {' | '.join(head for head, _ in COLUMNS.values())} |"
     yield f"| {' | '.join('---' if name in WORDS else '---:' for name in COLUMNS)} |"
     for line in lines:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from frozen_claims import Streams, names_of
-from frozen_results import HERE, Difference, PLAN, Trained, interval
+from frozen_results import HERE, PLAN, Difference, Trained, interval
 from sentences import WIDTH
 
 QUARTERS = {
@@ -62,7 +62,7 @@ def cropped(known: Streams, runs: Trained) -> Iterator[str]:
             whole, middle = (
                 f"{100 * _bits(found[name][way]['right']).mean():.1f}" for way in ("squash", "crop")
             )
-            called = name if role == "report" else f"{name} (development)"
+            called = name if role == "report" else f"*{name}*"
             yield f"| {called} | {whole} | {middle} | {apart} |"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -55,21 +56,20 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"would show {min(by_chance):.1f} to {max(by_chance):.1f} on as few images. That of `lda` is lower, "
         f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
-    yield (
-        "- Hypotheses [committed before](frozen_tables.md#verdicts); figures of most streams, trained ones "
-        "of four, were known. Verdicts on the frozen answer; in brackets, where they begin otherwise, on "
-        "`chosen` (the best of two heads and their product by left-out images), for which they were written. "
-        "*By the mean alone*: the interval has the margin in it:"
-    )
-    verdicts: dict[str, list[str]] = {}
+    verdicts: dict[str, str] = {}
     for name, verdict, _ in judged(known, runs):
-        verdicts.setdefault(name.partition(",")[0], []).append(verdict)
-    for key, (first, *others) in verdicts.items():
         # of a hypothesis on several heads the last one, `auto`, is the frozen answer
-        own = others[-1] if others else first
-        begins = first.partition(";")[0]
-        differs = "" if own.startswith(begins) else f" (`chosen`: {begins})"
-        yield f"    - {SAID[key]}: {own}{differs}"
+        verdicts[name.partition(",")[0]] = verdict
+    grouped: dict[str, list[str]] = {}
+    for key, verdict in verdicts.items():
+        word = re.split("[ :;]", verdict)[0]
+        by_mean = " (by the mean alone)" if verdict.startswith(f"{word} by the mean alone") else ""
+        grouped.setdefault(word, []).append(SAID[key] + by_mean)
+    yield (
+        "- Hypotheses [committed before](frozen_tables.md#verdicts), when figures of most streams, trained "
+        "ones of four, were known. *By the mean alone*: the interval has the margin in it."
+    )
+    yield from (f"    - **{word}**: {'; '.join(claims)}" for word, claims in grouped.items())
 
 
 SAID = {
@@ -295,7 +295,7 @@ def _of_middles(found: Mapping[str, Difference]) -> str:
         if (own := [name for name, sign in signs.items() if sign == side])
     ]
     told = ", ".join([*decided, "else undecided"]) if decided else "all undecided"
-    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} streams ({told})"
+    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} of them ({told})"
 
 
 def _sides_told(known: Streams, runs: Trained, method: str) -> str:

@@ -68,7 +68,7 @@ def test_listed_methods_are_there() -> None:
 
 
 def test_measured_methods_are_in_bold() -> None:
-    """Those that have packs on report streams at 224 px, which the leaderboard shows; the page counts them."""
+    """Those with packs of report streams at 224 px, which the leaderboard shows; the page counts them."""
     streams = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))["stream"]
     packs = ROOT / "experiments" / "store" / "runs" / "folder" / "like-for-like"
     measured = {
