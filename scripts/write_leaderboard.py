@@ -56,9 +56,8 @@ OF_STREAMS = """\
 """
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
-`--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100, so on
-images of `cifar-second`, `cifar-whole` and a part of `turns`; gate and expert on Caltech-101, PACS and
-parts of CIFAR-100. Rows of fewer orders than most of their stream (but `lda`) stand behind."""
+`--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
+fewer orders than most of their stream (but `lda`) stand behind."""
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. By a t interval over orders alone {unsure}
 would not exclude zero."""
@@ -127,12 +126,12 @@ def in_short(lines: Sequence[Line]) -> str:
     above, below = [], []
     for method, name in SHORT.items():
         sides = [_side(line.less_the_floor) for line in lines if line.method == method]
-        above.append(f"{name} on {sides.count(1)} of {len(sides)} streams")
+        above.append(f"{name} {sides.count(1)} of {len(sides)}")
         if -1 in sides:
-            below.append(f"{name} on {sides.count(-1)}")
+            below.append(f"{name} {sides.count(-1)}")
     words = (
-        "In short, by 95 % intervals, above the floor (`lda` on frozen features) end "
-        f"{', '.join(above)}; below it {', '.join(below) or 'none'}."
+        "In short, by 95 % intervals rows end above the floor (`lda` on frozen features) on so many streams: "
+        f"{', '.join(above)}. Below it: {', '.join(below) or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

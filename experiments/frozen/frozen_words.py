@@ -66,8 +66,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         by_mean = " (by the mean alone)" if verdict.startswith(f"{word} by the mean alone") else ""
         grouped.setdefault(word, []).append(SAID[key] + by_mean)
     yield (
-        "- Hypotheses [committed before](frozen_tables.md#verdicts), when figures of most streams, trained "
-        "ones of four, were known. *By the mean alone*: the interval has the margin in it."
+        "- Hypotheses [committed before](frozen_tables.md#verdicts), for `chosen`, judged here on the frozen "
+        "answer; figures of most streams, trained ones of four, were known. *By the mean alone*: the "
+        "interval has the margin in it."
     )
     yield from (f"    - **{word}**: {'; '.join(claims)}" for word, claims in grouped.items())
 
@@ -295,7 +296,7 @@ def _of_middles(found: Mapping[str, Difference]) -> str:
         if (own := [name for name, sign in signs.items() if sign == side])
     ]
     told = ", ".join([*decided, "else undecided"]) if decided else "all undecided"
-    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} of them ({told})"
+    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} sets ({told})"
 
 
 def _sides_told(known: Streams, runs: Trained, method: str) -> str:
