@@ -100,7 +100,7 @@ OF_SENTENCES = {
     "README.md": r"was\s+right\s+on\s+(\d\d) to",
     "docs/use.md": r"seen\s+to\s+end\s+at\s+(\d\d\.\d)",
     "docs/frozen.md": r"Calibration error: (\d\.\d) to",
-    "docs/worth.md": r"and\s+\+(\d\.\d)\s+over\s+`lda`",
+    "docs/worth.md": r"`cifar-second`\s+it\s+is\s+\+(\d\.\d)\s",
     "docs/growth.md": r"point\s+below\s+`always`:\s+on\s+development\s+streams\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
