@@ -46,7 +46,10 @@ __all__ = [
 MEANT = {"method": "baseline", "dataset": "benchmark"}
 """How others call what lw2g calls so."""
 _SHORT_FROM_PYTHON = {
-    **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
+    **{
+        name: f"benchmark.{name}"
+        for name in ("increment", "test_share", "split_seed", "order", "order_seed")
+    },
     "epochs": "baseline.epochs",
 }
 """What stands for itself as an argument alone: what a notebook sets most often."""

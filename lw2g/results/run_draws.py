@@ -20,6 +20,7 @@ __all__ = [
     "named_orders",
     "named_seeds",
     "number_of_draws",
+    "order_draws_tests",
     "unit_of",
     "varied_in_words",
 ]
@@ -63,6 +64,12 @@ def number_of_draws(draws: Collection[Draw]) -> str:
     if len(set(seeds.values())) > 1:
         return f"{len(seeds)} orders, {len(draws)} runs"
     return f"{len(seeds)} orders x {len(draws) // len(seeds)} seeds"
+
+
+def order_draws_tests(run: ReportedRun) -> bool:
+    """Whether the seed of a run's class order drew its test images, as it did before ``split_seed``."""
+    has_share = bool(run.options.get("benchmark.test_share"))
+    return has_share and "benchmark.split_seed" not in run.options
 
 
 def and_listed(words: Sequence[str]) -> str:
