@@ -47,8 +47,7 @@ MEANT = {"method": "baseline", "dataset": "benchmark"}
 """How others call what lw2g calls so."""
 _SHORT_FROM_PYTHON = {
     **{
-        name: f"benchmark.{name}"
-        for name in ("increment", "test_share", "split_seed", "order", "order_seed")
+        name: f"benchmark.{name}" for name in ("increment", "test_share", "split_seed", "order", "order_seed")
     },
     "epochs": "baseline.epochs",
 }

@@ -27,8 +27,8 @@ from lw2g.interfaces.defaults import (
 )
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
-from lw2g.registry.catalogue import LOCAL, load_catalogue
-from lw2g.results.summaries import MeanStd, doubt_of_few, summary
+from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
+from lw2g.results.summaries import MeanStd, doubt_of_few
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
@@ -47,6 +47,7 @@ __all__ = [
     "over_runs",
     "results_of",
     "runs",
+    "spread_of",
     "word_of",
     "words_of_choice",
 ]
@@ -210,8 +211,12 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
         return ""
     low, high = shared.interval
     doubt = doubt_of_few(shared.interval, len(shared.images))
-    alike = f", the same with each of {len(every)} seeds" if len(every) > 1 else ""
-    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
+    orders = len({tuple(run.record["class_order"]) for run in of_runs})
+    alike = ""
+    if len(every) > 1:
+        alike = f", the same with each of {len(every)} {'seeds' if orders == 1 else 'runs'}"
+    of_order = " of this one order" if orders == 1 else ""
+    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images{of_order}{doubt}"
 
 
 def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
@@ -319,9 +324,31 @@ def results_of(run: str | Path) -> Recorded:
     raise missing_run(run)
 
 
-def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
-    """Return mean and sample standard deviation of each metric over several runs."""
-    return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}
+def over_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, MeanStd]:
+    """Return mean and sample standard deviation of each metric over several runs, as a report has them."""
+    from lw2g.results.run_draws import draw_of_record, mean_over_draws
+
+    draws = list(map(draw_of_record, records))
+    values = {name: [record["metrics"].get(name) for record in records] for name in records[0]["metrics"]}
+    return {name: mean_over_draws(draws, of_runs) for name, of_runs in values.items()}
+
+
+def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -> str:
+    """Return what the deviations of several runs of one experiment are over.
+
+    Args:
+        records: The record of each run by its directory.
+        catalogue: The components.
+    """
+    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.row_names import drawn_images
+    from lw2g.results.run_draws import draw_of, spread_in_words
+
+    of_runs = [
+        ReportedRun(path=run, state="finished", config=record["config"], record=record)
+        for run, record in records.items()
+    ]
+    return spread_in_words(set(map(draw_of, of_runs)), drawn_images(of_runs[0], catalogue))
 
 
 @expands_paths

@@ -96,7 +96,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f"--{word} names the baseline; leave --baseline out")
         options = with_short(options, METHODS[word])
     settings = values.get("settings") or {}
-    for name, dotted in {**SHORT, "seeds": SHORT["seed"]}.items():
+    for name, dotted in {**SHORT, "seeds": SHORT["seed"], "orders": "benchmark.order_seed"}.items():
         if dotted in settings and values.get(name) is not None:
             raise ConfigError(f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out")
     # what is typed overrides what such a word stands for
@@ -237,8 +237,14 @@ def experiment_options(command: F) -> F:
         option_of(run, "weights", metavar="FILE", type=path),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
-        # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
+        # not from `cells_of`: one run needs nothing of sweeps, whose modules take their time
         click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
+        click.option(
+            "--orders",
+            callback=_parse_seeds,
+            metavar="1,2,3|1-5",
+            help="A run per class order, drawn by benchmark.order_seed; with --seeds one per order and seed.",
+        ),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device", cls=Further),  # which is found without it
         field_option(RunConfig, "devices", cls=Further),
@@ -345,7 +351,7 @@ def _parse_seeds(
     """Return the seeds of a list such as ``0,1,2``, in which ``0-4`` stands for 0 to 4.
 
     Raises:
-        BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1.
+        BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1, of orders to 2^32 - 1.
     """
     if text is None:
         return None
@@ -356,10 +362,11 @@ def _parse_seeds(
             raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
         listed += several
     seeds = tuple(listed)
-    if not all(0 <= seed < 2**63 for seed in seeds):
-        raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
+    beyond = 2**32 if parameter.name == "orders" else 2**63
+    if not all(0 <= seed < beyond for seed in seeds):
+        raise click.BadParameter(f"expected {parameter.name} of 0 to {beyond - 1} but got {shown(seeds)}")
     if len(set(seeds)) != len(seeds):
-        raise click.BadParameter(f"expected different seeds but got {shown(seeds)}")
+        raise click.BadParameter(f"expected different {parameter.name} but got {shown(seeds)}")
     return seeds
 
 

@@ -38,7 +38,6 @@ from lw2g.results.columns import chosen_columns, further_columns
 __all__ = [
     "Cell",
     "Settings",
-    "cells_of_seeds",
     "over",
     "read_columns",
     "read_executor",
@@ -165,20 +164,6 @@ def read_grid(
     if any(draft.label for draft in ordered):  # others have no row of their own
         drawn = keys_of_role("draw", catalogue or load_catalogue())
     return _labelled(ordered, drawn)
-
-
-def cells_of_seeds(configuration: Mapping[str, Any], seeds: Sequence[int]) -> list[Cell]:
-    """Return the cells of one configuration with several seeds: a grid of one axis.
-
-    Args:
-        configuration: Its tables.
-        seeds: A cell for each.
-
-    Raises:
-        ConfigError: A key is not one of a configuration.
-    """
-    settings = settings_of(configuration, "run")
-    return [Cell(settings=settings | {_SEED: seed}, label=f"seed {seed}") for seed in seeds]
 
 
 def read_executor(path: Path | Mapping[str, Any]) -> Settings:
