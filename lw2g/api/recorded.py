@@ -28,7 +28,7 @@ from lw2g.interfaces.defaults import (
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
-from lw2g.results.summaries import MeanStd, doubt_of_few
+from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
@@ -328,8 +328,10 @@ def over_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, MeanStd]:
     """Return mean and sample standard deviation of each metric over several runs, as a report has them."""
     from lw2g.results.run_draws import draw_of_record, mean_over_draws
 
-    draws = list(map(draw_of_record, records))
     values = {name: [record["metrics"].get(name) for record in records] for name in records[0]["metrics"]}
+    if len(records) == 1:
+        return {name: summary(of_run) for name, of_run in values.items()}
+    draws = list(map(draw_of_record, records))
     return {name: mean_over_draws(draws, of_runs) for name, of_runs in values.items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.settings import BackboneChoice, Chosen
 from lw2g.config.sources import lost_places, places_of
 from lw2g.config.structure import NONE
-from lw2g.errors import DataError, counted
+from lw2g.errors import ConfigError, DataError, counted
 from lw2g.ground.network import hub_fails
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
@@ -93,8 +94,12 @@ def require_present(cells: Sequence[Cell], catalogue: Catalogue) -> None:
     Raises:
         DataError: Data, weights, files or packages are missing, and no run fetches them.
     """
+    needs = []
+    for cell in cells:
+        with suppress(ConfigError):  # one of an older sweep, which fails with that reason
+            needs.append(needs_of(cell, catalogue))
     lacking = []
-    for need, count in missing_needs([needs_of(cell, catalogue) for cell in cells]):
+    for need, count in missing_needs(needs):
         comes = need.here is None or (need.fetched and hub_fails() is None)
         if not comes:
             lacking.append(f"missing for {counted(count, 'cell')}: {need.what}; {need.remedy}")
