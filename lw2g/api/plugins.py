@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from lw2g.config.describe import OptionDescription, describe_options
+from lw2g.config.describe import meant_elsewhere as meant
 from lw2g.config.describe import places_of as places
 from lw2g.config.facts import aliases, differences, traits, values_of
 from lw2g.config.settings import OWN_SECTIONS
@@ -37,6 +38,7 @@ __all__ = [
     "components",
     "describe",
     "meaning_of_kind",
+    "meant_elsewhere",
     "names_of",
     "new_plugin",
     "places_of",
@@ -171,6 +173,15 @@ def places_of(option: str, others: Iterable[str] = ()) -> list[str]:
         others: What else may be meant: nothing is returned where one of these is more like it.
     """
     return places(option, components(), others)
+
+
+def meant_elsewhere(option: str) -> str:
+    """Return what an option of another library is here; empty for others, and where one here has its name.
+
+    Args:
+        option: The name, without a section.
+    """
+    return meant(option, components())
 
 
 @expands_paths

@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 
 from lw2g.api import run
 from lw2g.api.arguments import (
-    MEANT,
     METHODS,
     SHORT,
     RunConfig,
@@ -25,7 +24,7 @@ from lw2g.api.arguments import (
     with_short,
 )
 from lw2g.api.experiment import experiment_of
-from lw2g.api.plugins import places_of
+from lw2g.api.plugins import meant_elsewhere, places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
@@ -186,8 +185,8 @@ class ExperimentCommand(LongCommand):
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
             what = f"no such option: {error.option_name}"
-            if name in MEANT:  # of which click only knows what is spelled like it
-                raise ConfigError(what, f"did you mean --{MEANT[name]}?") from error
+            if meant := meant_elsewhere(name):
+                raise ConfigError(what, meant) from error
             places = places_of(name, [one.name for one in self.params if one.name is not None])
             if not places:
                 raise
