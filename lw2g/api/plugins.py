@@ -20,7 +20,7 @@ from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind
-from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def commands() -> CommandSet:
     return load_commands()
 
 
-def describe(name: str) -> list[Description]:
+def describe(name: str, *, kind: Kind | None = None) -> list[Description]:
     """Describe the components called ``name``, of all kinds.
 
     ``growth``, ``routing`` and ``run`` describe the options that belong to no component, such as seed and
@@ -104,11 +104,14 @@ def describe(name: str) -> list[Description]:
 
     Args:
         name: The components' name, or that of a section.
+        kind: The kind of the one that is meant; None for those of all kinds.
 
     Raises:
         UnknownComponentError: There is none; the message suggests the nearest name.
         PluginError: There is one that cannot be used.
     """
+    if kind is not None:
+        return [_description(_of_kind(kind, name))]
     section = OWN_SECTIONS.get(name)
     if section is not None:
         summary = docstring(section).partition("\n")[0]
@@ -120,23 +123,37 @@ def describe(name: str) -> list[Description]:
             raise UnknownComponentError(unknown_name("component", name, error)) from None
         what = f"no component is called {name!r}, but a command"
         raise UnknownComponentError(what, f"`lw2g {name} --help` describes it") from None
-    described = []
-    for entry in entries:
-        component = entry.component
-        notes = (*values_of(component), *differences(component), *aliases(component))
-        described.append(
-            Description(
-                kind=component.kind,
-                name=component.name,
-                summary=component.summary,
-                options=describe_options(component.config),
-                origin=entry.origin,
-                citation=component.citation,
-                traits=tuple(traits(component)),
-                notes=notes,
-            )
-        )
-    return described
+    return list(map(_description, entries))
+
+
+def _of_kind(kind: Kind, name: str) -> Registered:
+    """Return the component of a kind and name.
+
+    Raises:
+        UnknownComponentError: There is none; the message suggests the nearest name.
+        PluginError: It cannot be used.
+    """
+    catalogue = components()
+    try:
+        catalogue.get(kind, name)
+    except UnknownComponentError as error:
+        raise UnknownComponentError(unknown_name(kind, name, error)) from None
+    return catalogue.entries[kind, name]
+
+
+def _description(entry: Registered) -> Description:
+    component = entry.component
+    notes = (*values_of(component), *differences(component), *aliases(component))
+    return Description(
+        kind=component.kind,
+        name=component.name,
+        summary=component.summary,
+        options=describe_options(component.config),
+        origin=entry.origin,
+        citation=component.citation,
+        traits=tuple(traits(component)),
+        notes=notes,
+    )
 
 
 def summary_of(component: Component) -> str:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorded",
+    "by_domain",
     "head_of",
     "head_taken",
     "holds_model",
@@ -333,6 +334,28 @@ def over_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, MeanStd]:
         return {name: summary(of_run) for name, of_run in values.items()}
     draws = list(map(draw_of_record, records))
     return {name: mean_over_draws(draws, of_runs) for name, of_runs in values.items()}
+
+
+def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
+
+    It is empty where tasks are not a domain each.
+
+    Args:
+        records: The record of each run.
+    """
+    of_domain: dict[str, list[float]] = {}
+    for record in records:
+        rows = record["accuracy_matrix"]
+        domains = (record.get("domains") or [])[: len(rows)]
+        if len(set(domains)) < max(len(domains), 2):  # a domain alone is the final accuracy
+            return ""
+        for domain, row in zip(domains, rows, strict=True):
+            if row[-1] is None:
+                return ""
+            of_domain.setdefault(domain, []).append(row[-1])
+    of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
+    return f"by domain: {', '.join(of_each)}" if of_each else ""
 
 
 def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -> str:

@@ -10,7 +10,15 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, over_runs, spread_of
+from lw2g.api.recorded import (
+    by_domain,
+    head_taken,
+    interval_of,
+    next_method,
+    next_model,
+    over_runs,
+    spread_of,
+)
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import DataError, Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note, printable
@@ -122,6 +130,8 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         click.echo(f"warning: {printable(str(error))}", err=True)
     for line in in_words(metrics, first, grows=grows, interval=interval):
         click.echo(line)
+    if domains := by_domain(list(records.values())):
+        click.echo(printable(domains))
     if len(records) > 1:
         click.echo(
             f"means of {len(records)} runs; ±: one sample standard deviation over "

@@ -140,6 +140,8 @@ def test_a_fork_says_why_it_names_no_method():
     code, text = told("fork", "RUN", "--at-task", "1", "--baseline", "l2p")
     assert code == 2
     assert text == "error: no such option: --baseline; a fork keeps its method; start a new run"
+    code, text = told("fork", "RUN", "--task", "1")
+    assert (code, "--task; the last task that is taken over is --at-task K" in text) == (2, True)
 
 
 def test_an_option_without_its_section_in_a_file_is_told_its_place(tmp_path):
