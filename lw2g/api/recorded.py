@@ -41,6 +41,7 @@ __all__ = [
     "head_taken",
     "holds_model",
     "interval_of",
+    "is_embedded",
     "leaked_images",
     "manifest_of",
     "next_method",
@@ -248,14 +249,17 @@ def head_of(manifest: Manifest) -> str:
 
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the option that stands for the method to try next, after a first run on embedded data."""
-    config = record["config"]
-    is_embedded = (
-        config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
-    )
-    if not is_embedded or config["baseline"]["name"] == RECOMMENDED["baseline"]:
+    if not is_embedded(record) or record["config"]["baseline"]["name"] == RECOMMENDED["baseline"]:
         return ""
     (word,) = (word for word, method in METHODS.items() if method is RECOMMENDED)
     return f"--{word}"
+
+
+def is_embedded(record: Mapping[str, Any]) -> bool:
+    """Whether a run is on the embedded data and backbone, with which one begins."""
+    config = record["config"]
+    is_data = config["benchmark"]["name"] == DEFAULT_BENCHMARK
+    return is_data and config["backbone"]["name"] == DEFAULT_BACKBONE
 
 
 def next_model(record: Mapping[str, Any], run: Path) -> str:

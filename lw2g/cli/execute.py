@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from lw2g.api.recorded import (
     by_domain,
     head_taken,
     interval_of,
+    is_embedded,
     next_method,
     next_model,
     over_runs,
@@ -153,6 +155,9 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
     elif len(records) == 1 and done == total and (making := next_model(first, directory)):
         click.echo(f"next, {making}")
+    if len(records) == 1 and done == total and is_embedded(first) and sys.stdout.isatty():
+        # for who tries lw2g at a terminal; programs that read the output know what they want
+        click.echo("next, a model of photos: lw2g start photos model --backbone vit-tiny")
 
 
 def _text(name: str, over: MeanStd) -> str:
