@@ -80,8 +80,8 @@ def run(
         progress: Whether to show the progress: a bar in notebooks and on terminals, else lines on stderr.
         **options: Any option by its dotted key, such as ``growth.energy=0.99``. From Python as in
             ``run(policy="min", **{"growth.energy": 0.99})``; without their section stand ``protocol``,
-            ``seed``, ``device``, ``devices``, ``precision``; ``increment``, ``test_share``, ``order`` and
-            ``order_seed`` of the benchmark; and ``epochs`` of the baseline.
+            ``seed``, ``device``, ``devices``, ``precision``; ``increment``, ``test_share``, ``split_seed``,
+            ``order`` and ``order_seed`` of the benchmark; and ``epochs`` of the baseline.
 
     Returns:
         The run's record.

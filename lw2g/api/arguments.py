@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.describe import OptionDescription, describe_experiment, places_of, plain
+from lw2g.config.describe import OptionDescription, describe_experiment, meant_elsewhere, places_of, plain
 from lw2g.config.directory import CONFIG
 from lw2g.config.layers import NAMED_BY, SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
@@ -27,7 +27,6 @@ from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.registry.kinds import SINGLE
 
 __all__ = [
-    "MEANT",
     "METHODS",
     "SHORT",
     "SINGLE",
@@ -43,10 +42,10 @@ __all__ = [
     "with_short",
 ]
 
-MEANT = {"method": "baseline", "dataset": "benchmark"}
-"""How others call what lw2g calls so."""
 _SHORT_FROM_PYTHON = {
-    **{name: f"benchmark.{name}" for name in ("increment", "test_share", "order", "order_seed")},
+    **{
+        name: f"benchmark.{name}" for name in ("increment", "test_share", "split_seed", "order", "order_seed")
+    },
     "epochs": "baseline.epochs",
 }
 """What stands for itself as an argument alone: what a notebook sets most often."""
@@ -143,10 +142,12 @@ def _unknown(
         chosen: The components, by kind.
         file: The TOML file.
     """
-    alone = [*SHORT, *_SHORT_FROM_PYTHON]
-    hint = f" (did you mean {MEANT[key]!r}?)" if key in MEANT else nearest(key, alone)
+    catalogue = load_catalogue()
+    if meant := meant_elsewhere(key, catalogue):
+        return ConfigError(f"{key}: no such argument", meant)
+    hint = nearest(key, [*SHORT, *_SHORT_FROM_PYTHON])
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
-    if places := places_of(key, load_catalogue()):
+    if places := places_of(key, catalogue):
         offered = _offered_beside(options, chosen, file)
         remedy = place_remedy(places, offered, '**{{"{}": ...}}', "write {}")
     if key in METHODS:

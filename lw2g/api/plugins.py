@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from lw2g.config.describe import OptionDescription, describe_options
+from lw2g.config.describe import meant_elsewhere as meant
 from lw2g.config.describe import places_of as places
 from lw2g.config.facts import aliases, differences, traits, values_of
 from lw2g.config.settings import OWN_SECTIONS
@@ -19,7 +20,7 @@ from lw2g.errors import UnknownComponentError
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind
-from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.registry.catalogue import Catalogue, Registered, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "components",
     "describe",
     "meaning_of_kind",
+    "meant_elsewhere",
     "names_of",
     "new_plugin",
     "places_of",
@@ -94,7 +96,7 @@ def commands() -> CommandSet:
     return load_commands()
 
 
-def describe(name: str) -> list[Description]:
+def describe(name: str, *, kind: Kind | None = None) -> list[Description]:
     """Describe the components called ``name``, of all kinds.
 
     ``growth``, ``routing`` and ``run`` describe the options that belong to no component, such as seed and
@@ -102,11 +104,14 @@ def describe(name: str) -> list[Description]:
 
     Args:
         name: The components' name, or that of a section.
+        kind: The kind of the one that is meant; None for those of all kinds.
 
     Raises:
         UnknownComponentError: There is none; the message suggests the nearest name.
         PluginError: There is one that cannot be used.
     """
+    if kind is not None:
+        return [_description(_of_kind(kind, name))]
     section = OWN_SECTIONS.get(name)
     if section is not None:
         summary = docstring(section).partition("\n")[0]
@@ -118,23 +123,37 @@ def describe(name: str) -> list[Description]:
             raise UnknownComponentError(unknown_name("component", name, error)) from None
         what = f"no component is called {name!r}, but a command"
         raise UnknownComponentError(what, f"`lw2g {name} --help` describes it") from None
-    described = []
-    for entry in entries:
-        component = entry.component
-        notes = (*values_of(component), *differences(component), *aliases(component))
-        described.append(
-            Description(
-                kind=component.kind,
-                name=component.name,
-                summary=component.summary,
-                options=describe_options(component.config),
-                origin=entry.origin,
-                citation=component.citation,
-                traits=tuple(traits(component)),
-                notes=notes,
-            )
-        )
-    return described
+    return list(map(_description, entries))
+
+
+def _of_kind(kind: Kind, name: str) -> Registered:
+    """Return the component of a kind and name.
+
+    Raises:
+        UnknownComponentError: There is none; the message suggests the nearest name.
+        PluginError: It cannot be used.
+    """
+    catalogue = components()
+    try:
+        catalogue.get(kind, name)
+    except UnknownComponentError as error:
+        raise UnknownComponentError(unknown_name(kind, name, error)) from None
+    return catalogue.entries[kind, name]
+
+
+def _description(entry: Registered) -> Description:
+    component = entry.component
+    notes = (*values_of(component), *differences(component), *aliases(component))
+    return Description(
+        kind=component.kind,
+        name=component.name,
+        summary=component.summary,
+        options=describe_options(component.config),
+        origin=entry.origin,
+        citation=component.citation,
+        traits=tuple(traits(component)),
+        notes=notes,
+    )
 
 
 def summary_of(component: Component) -> str:
@@ -171,6 +190,15 @@ def places_of(option: str, others: Iterable[str] = ()) -> list[str]:
         others: What else may be meant: nothing is returned where one of these is more like it.
     """
     return places(option, components(), others)
+
+
+def meant_elsewhere(option: str) -> str:
+    """Return what an option of another library is here; empty for others, and where one here has its name.
+
+    Args:
+        option: The name, without a section.
+    """
+    return meant(option, components())
 
 
 @expands_paths

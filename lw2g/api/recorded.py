@@ -27,7 +27,7 @@ from lw2g.interfaces.defaults import (
 )
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
-from lw2g.registry.catalogue import LOCAL, load_catalogue
+from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Recorded",
+    "by_domain",
     "head_of",
     "head_taken",
     "holds_model",
     "interval_of",
+    "is_embedded",
     "leaked_images",
     "manifest_of",
     "next_method",
@@ -47,6 +49,7 @@ __all__ = [
     "over_runs",
     "results_of",
     "runs",
+    "spread_of",
     "word_of",
     "words_of_choice",
 ]
@@ -210,8 +213,12 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
         return ""
     low, high = shared.interval
     doubt = doubt_of_few(shared.interval, len(shared.images))
-    alike = f", the same with each of {len(every)} seeds" if len(every) > 1 else ""
-    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
+    orders = len({tuple(run.record["class_order"]) for run in of_runs})
+    alike = ""
+    if len(every) > 1:
+        alike = f", the same with each of {len(every)} {'seeds' if orders == 1 else 'runs'}"
+    of_order = " of this one order" if orders == 1 else ""
+    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images{of_order}{doubt}"
 
 
 def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
@@ -242,14 +249,17 @@ def head_of(manifest: Manifest) -> str:
 
 def next_method(record: Mapping[str, Any]) -> str:
     """Return the option that stands for the method to try next, after a first run on embedded data."""
-    config = record["config"]
-    is_embedded = (
-        config["benchmark"]["name"] == DEFAULT_BENCHMARK and config["backbone"]["name"] == DEFAULT_BACKBONE
-    )
-    if not is_embedded or config["baseline"]["name"] == RECOMMENDED["baseline"]:
+    if not is_embedded(record) or record["config"]["baseline"]["name"] == RECOMMENDED["baseline"]:
         return ""
     (word,) = (word for word, method in METHODS.items() if method is RECOMMENDED)
     return f"--{word}"
+
+
+def is_embedded(record: Mapping[str, Any]) -> bool:
+    """Whether a run is on the embedded data and backbone, with which one begins."""
+    config = record["config"]
+    is_data = config["benchmark"]["name"] == DEFAULT_BENCHMARK
+    return is_data and config["backbone"]["name"] == DEFAULT_BACKBONE
 
 
 def next_model(record: Mapping[str, Any], run: Path) -> str:
@@ -319,9 +329,55 @@ def results_of(run: str | Path) -> Recorded:
     raise missing_run(run)
 
 
-def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
-    """Return mean and sample standard deviation of each metric over several runs."""
-    return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}
+def over_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, MeanStd]:
+    """Return mean and sample standard deviation of each metric over several runs, as a report has them."""
+    from lw2g.results.run_draws import draw_of_record, mean_over_draws
+
+    values = {name: [record["metrics"].get(name) for record in records] for name in records[0]["metrics"]}
+    if len(records) == 1:
+        return {name: summary(of_run) for name, of_run in values.items()}
+    draws = list(map(draw_of_record, records))
+    return {name: mean_over_draws(draws, of_runs) for name, of_runs in values.items()}
+
+
+def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
+
+    It is empty where tasks are not a domain each.
+
+    Args:
+        records: The record of each run.
+    """
+    of_domain: dict[str, list[float]] = {}
+    for record in records:
+        rows = record["accuracy_matrix"]
+        domains = (record.get("domains") or [])[: len(rows)]
+        if len(set(domains)) < max(len(domains), 2):  # a domain alone is the final accuracy
+            return ""
+        for domain, row in zip(domains, rows, strict=True):
+            if row[-1] is None:
+                return ""
+            of_domain.setdefault(domain, []).append(row[-1])
+    of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
+    return f"by domain: {', '.join(of_each)}" if of_each else ""
+
+
+def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -> str:
+    """Return what the deviations of several runs of one experiment are over.
+
+    Args:
+        records: The record of each run by its directory.
+        catalogue: The components.
+    """
+    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.row_names import drawn_images
+    from lw2g.results.run_draws import draw_of, spread_in_words
+
+    of_runs = [
+        ReportedRun(path=run, state="finished", config=record["config"], record=record)
+        for run, record in records.items()
+    ]
+    return spread_in_words(set(map(draw_of, of_runs)), drawn_images(of_runs[0], catalogue))
 
 
 @expands_paths

@@ -31,9 +31,10 @@ from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.found_runs import columns_of_sweep
 from lw2g.sweeps import EXECUTORS
 from lw2g.sweeps.cell_costs import cell_costs
-from lw2g.sweeps.executors import load_executor, merged_settings, need_of_executor
-from lw2g.sweeps.grid import Cell, cells_of_seeds, read_columns, read_executor, read_grid
-from lw2g.sweeps.needs import Need, missing_needs, needs_of, without_missing_files
+from lw2g.sweeps.drawn_cells import cells_of_draws
+from lw2g.sweeps.executors import executor_name, load_executor, merged_settings, need_of_executor
+from lw2g.sweeps.grid import Cell, read_columns, read_executor, read_grid
+from lw2g.sweeps.needs import Need, missing_needs, needs_of, require_present, without_missing_files
 from lw2g.sweeps.rehearse import rehearsed_cells
 from lw2g.sweeps.sweep_directory import Status, SweepDirectory, stale_cells
 from lw2g.sweeps.sweep_engine import require_valid, run_sweep
@@ -48,9 +49,11 @@ __all__ = [
     "RUNS",
     "Plan",
     "cancel_sweep",
+    "cells_of",
     "plan_of",
+    "require_here",
     "retry_sweep",
-    "run_seeds",
+    "run_cells",
     "sweep",
     "sweep_status",
     "tell_stale",
@@ -114,6 +117,8 @@ def sweep(
     shown_by = watch or (StatusLines() if progress else _unwatched)
     tell_stale(store.path, stale_cells(store.statuses(cells), catalogue))
     executor_of = load_executor(chosen, store.path)
+    waiting = [status.cell for status in store.statuses(cells) if status.state != "finished"]
+    require_here(waiting, catalogue, chosen)
     statuses = run_sweep(store, cells, executor_of, shown_by, read_columns(file))
     _tell_of_runs(store.path, statuses)
     return SweepResult(store.path, statuses)
@@ -170,24 +175,47 @@ def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[st
     return as_toml_holds(grid, "grid"), ""
 
 
-def run_seeds(
-    experiment: Experiment, directory: Path, seeds: Sequence[int], *, watch: Watch = _unwatched
-) -> SweepResult:
-    """Run an experiment once per seed, one run after the other: a sweep of one axis.
+def require_here(cells: Sequence[Cell], catalogue: Catalogue, executor: Mapping[str, Any]) -> None:
+    """Refuse cells that lack data, weights, files or packages on this machine, where they would run.
 
-    ``lw2g sweep`` shows and continues them, ``lw2g report`` has mean and deviation.
+    Args:
+        cells: Those that are not finished.
+        catalogue: The components.
+        executor: The settings of the executor: what other machines have, nobody knows here.
+
+    Raises:
+        DataError: Something is missing.
+    """
+    if not EXECUTORS[executor_name(executor)]:  # this machine needs no package
+        require_present(cells, catalogue)
+
+
+def cells_of(experiment: Experiment, *, seeds: Sequence[int] = (), orders: Sequence[int] = ()) -> list[Cell]:
+    """Return an experiment's runs with several seeds and class orders, as cells of a sweep.
 
     Args:
         experiment: The experiment.
+        seeds: Those of the runs; none for the experiment's own.
+        orders: Those of the class orders (``benchmark.order_seed``); none for the experiment's own order.
+
+    Raises:
+        ConfigError: Nothing draws the class order.
+    """
+    return cells_of_draws(tomllib.loads(dump_resolved(experiment.resolved)), seeds, orders)
+
+
+def run_cells(directory: Path, cells: Sequence[Cell], *, watch: Watch = _unwatched) -> SweepResult:
+    """Run an experiment's cells one after the other: a sweep, which ``lw2g sweep`` shows and continues.
+
+    Args:
         directory: As :meth:`~lw2g.api.experiment.Experiment.new_directory` makes it.
-        seeds: A run per seed.
+        cells: Its runs (:func:`cells_of`).
         watch: As for :func:`sweep`.
 
     Raises:
         ConfigError: The runs need more processes than there are cores or GPUs.
     """
     store = SweepDirectory(directory)
-    cells = cells_of_seeds(tomllib.loads(dump_resolved(experiment.resolved)), seeds)
     statuses = run_sweep(store, cells, load_executor({}, store.path), watch)
     _tell_of_runs(directory, statuses)
     return SweepResult(directory, statuses)
@@ -360,6 +388,9 @@ def retry_sweep(
     differences = stale_cells(before, catalogue)
     if not stale:
         tell_stale(store.path, differences)
+    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
+    chosen = merged_settings(store.executor(), given, executor_options or {})
+    require_here([status.cell for status in before if status.state != "finished"], catalogue, chosen)
     for status in before:
         if status.state == "failed":
             store.note_failure(status.cell, reason=None)  # clears the note
@@ -367,8 +398,6 @@ def retry_sweep(
             # moved, not removed: nothing that a run has computed is deleted
             kept = store.named(store.job(status.cell).set_aside())
             say(f"{status.cell.label}: the old run is kept in {kept}")
-    given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
-    chosen = merged_settings(store.executor(), given, executor_options or {})
     statuses = run_sweep(store, cells, load_executor(chosen, store.path), watch, columns_of_sweep(store.path))
     _tell_of_runs(store.path, statuses)
     return SweepResult(store.path, statuses)

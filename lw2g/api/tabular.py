@@ -305,6 +305,13 @@ class Verification(Tabular):
         """Whether everything holds."""
         return not self.broken
 
+    @property
+    def shared_images(self) -> str:
+        """Which test images were trained on, in words; empty for none."""
+        from lw2g.results.verification import TEST_IMAGES
+
+        return next((verdict.text for verdict in self.verdicts if verdict.what == TEST_IMAGES), "")
+
     def __bool__(self) -> bool:
         return self.holds
 

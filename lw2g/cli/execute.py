@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,16 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, over_runs
+from lw2g.api.recorded import (
+    by_domain,
+    head_taken,
+    interval_of,
+    is_embedded,
+    next_method,
+    next_model,
+    over_runs,
+    spread_of,
+)
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import DataError, Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note, printable
@@ -100,7 +110,7 @@ def _under_progress(action: Callable[[Listeners], RunRecord], directory: Path) -
 
 
 def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: Catalogue) -> None:
-    """Print what a run, or the runs of several seeds, have reached, and the next commands.
+    """Print what a run, or the runs of several seeds and class orders, have reached, and the next commands.
 
     Args:
         records: The record of each run by its directory.
@@ -111,7 +121,7 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
     done = len(first["accuracy_matrix"])
     total = first.get("tasks")
     metrics = {}
-    for name, over in over_runs([record["metrics"] for record in records.values()]).items():
+    for name, over in over_runs(list(records.values())).items():
         if over.mean is not None:
             metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
@@ -122,10 +132,17 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         click.echo(f"warning: {printable(str(error))}", err=True)
     for line in in_words(metrics, first, grows=grows, interval=interval):
         click.echo(line)
+    if domains := by_domain(list(records.values())):
+        click.echo(printable(domains))
+    if len(records) > 1:
+        click.echo(
+            f"means of {len(records)} runs; ±: one sample standard deviation over "
+            f"{spread_of(records, catalogue)}, left out where it rounds to 0"
+        )
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")
     head = head_taken(first)
-    if head and len(records) == 1:  # runs of several seeds may have taken different heads
+    if head and len(records) == 1:  # several runs may have taken different heads
         click.echo(head)
     if len(records) > 1:
         click.echo(f"runs: {directory} (all numbers: lw2g report {as_word(directory)})")
@@ -138,12 +155,16 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
     elif len(records) == 1 and done == total and (making := next_model(first, directory)):
         click.echo(f"next, {making}")
+    if len(records) == 1 and done == total and is_embedded(first) and sys.stdout.isatty():
+        # for who tries lw2g at a terminal; programs that read the output know what they want
+        click.echo("next, a model of photos: lw2g start photos model --backbone vit-tiny")
 
 
 def _text(name: str, over: MeanStd) -> str:
     """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
-    if over.std:
-        return f"{over.mean:.1f} ± {over.std:.1f}"
+    std = "" if over.std is None else f"{over.std:.1f}"
+    if std.strip("0."):
+        return f"{over.mean:.1f} ± {std}"
     if name == "ssp":
         return f"{over.mean:.0f}"
     return f"{over.mean:.1f}"

@@ -20,20 +20,22 @@ __all__ = ["fork"]
 
 
 class _ForkCommand(LongCommand):
-    """A command that says why it has no option for the method."""
+    """A command that says why it has no option for the method, and what is called otherwise."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line.
 
         Raises:
-            ConfigError: It names another method.
+            ConfigError: It names another method, or --task.
         """
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            what = f"no such option: {error.option_name}"
+            if error.option_name == "--task":
+                raise ConfigError(what, "the last task that is taken over is --at-task K") from error
             if error.option_name not in ("--baseline", *(f"--{word}" for word in METHODS)):
                 raise
-            what = f"no such option: {error.option_name}"
             raise ConfigError(what, "a fork keeps its method; start a new run") from error
 
 

@@ -40,27 +40,33 @@ _NAMES = (*KINDS, *OWN_SECTIONS)
 """What is no component's name."""
 _WIDTH = 100
 """Columns of an overview and of a list; fewer on a terminal that has fewer."""
-_OURS = "With a kind, such as baseline, head or policy, it lists the components of that kind."
+_OURS = (
+    "With a kind, such as baseline, head or policy, it lists the components of that kind; with a name behind "
+    "the kind, it describes that one."
+)
 
 
 @click.command(
     help=help_of(components, _OURS, help_of(describe)),
 )
 @click.argument("name", metavar="[KIND|NAME]", required=False, shell_complete=complete_component(also=_NAMES))
+@click.argument("one", metavar="[NAME]", required=False)
 @json_option("Print a JSON list.")
-def plugins(name: str | None, as_json: bool) -> None:
+def plugins(name: str | None, one: str | None, as_json: bool) -> None:
     """Print a line per kind, a line per component of a kind, or all that the records of some say."""
     # several of a kind are meant, and its name says one
     kind = next((kind for kind in KINDS if name in (kind, counted(2, kind).partition(" ")[2])), None)
-    if name is None or kind is not None:
+    if one is not None and kind is None:
+        raise click.UsageError(f"{name!r} is no kind; options of a component: lw2g plugins {one}")
+    if name is None or (kind is not None and one is None):
         _print_kinds(kind, as_json=as_json)
         return
-    described = describe(name)
+    described = describe(one or name, kind=kind)
     if as_json:
-        click.echo(json.dumps([_described(one) for one in described], indent=1))
+        click.echo(json.dumps([_described(component) for component in described], indent=1))
         return
-    for one in described:
-        _print_detail(one)
+    for component in described:
+        _print_detail(component)
 
 
 def _print_kinds(only: Kind | None, *, as_json: bool) -> None:

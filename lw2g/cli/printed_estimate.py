@@ -19,19 +19,19 @@ __all__ = ["tell_cost"]
 
 
 def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
-    """Estimate the runs of an experiment, one per seed, and print the result; write nothing.
+    """Estimate the runs of an experiment, and print the result; write nothing.
 
     What is missing is listed; without data or weights nothing is estimated.
 
     Raises:
         click.exceptions.Exit: Something is missing.
     """
-    if not as_json:
-        click.echo(printable(f"would run: {experiment.named}"))
     cost, missing = experiment.cost(tasks=tasks, runs=runs)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
     else:
+        # not before: what cannot run would not run
+        click.echo(printable(f"would run: {experiment.named}"))
         if cost is not None:
             for text in cost.notes:
                 note(text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,10 +26,13 @@ from lw2g.cli.shared_options import (
 from lw2g.cli.signature import Further, help_of, option_of, options_of
 from lw2g.runtime.console import note
 
+if TYPE_CHECKING:
+    from lw2g.sweeps.grid import Cell
+
 __all__ = ["config", "run"]
 
-_SAME_OPTIONS = """It takes the options of `lw2g run`; --out and --seeds do not belong to a configuration and
-have no effect."""
+_SAME_OPTIONS = """It takes the options of `lw2g run`; --out, --seeds and --orders do not belong to a
+configuration and have no effect."""
 
 _DRY_RUN = "Print the run's cost and what is missing (exit code 2 if anything is); run nothing."
 
@@ -47,8 +51,9 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
-    if values["tasks"] is not None and values["seeds"] is not None:
-        raise click.UsageError("--tasks and --seeds exclude each other; stop the run of one --seed")
+    several = [name for name in ("seeds", "orders") if values[name] is not None]
+    if values["tasks"] is not None and several:
+        raise click.UsageError(f"--tasks and --{several[0]} exclude each other; stop the run of one --seed")
     experiment = typed_experiment(values)
     word = word_of_method(values)
     if word:
@@ -56,24 +61,37 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
         # an option beside the word overrides what it stands for
         meant = {key: typed.get(key, value) for key, value in METHODS[word].items()}
         note(f"--{word} is: {as_typed(meant)}")
+    cells = _cells(experiment, values) if several else []
     execute.announce(experiment)
     _tell_rule(experiment, values)
     if values["dry_run"]:
-        num_runs = 1
-        if values["seeds"] is not None:
-            num_runs = len(values["seeds"])
-        tell_cost(experiment, tasks=values["tasks"], runs=num_runs, as_json=values["as_json"])
+        tell_cost(experiment, tasks=values["tasks"], runs=len(cells) or 1, as_json=values["as_json"])
         return
     fetch_missing(context, experiment, agreed=yes)
+    if cells:
+        from lw2g.api.sweeps import require_here
+
+        require_here(cells, experiment.catalogue, {})
     # the folder is made last: what is refused above leaves no empty one behind
     with experiment.new_directory(values["out"]) as directory:
-        if values["seeds"] is None:
-            execute.run_one(experiment, directory, values["tasks"], values["settled"])
-        else:
-            # a sweep, whose modules one run does without
-            from lw2g.cli.sweep_command import run_seeds
+        if cells:
+            from lw2g.cli.sweep_command import run_cells
 
-            run_seeds(experiment, directory, values["seeds"])
+            run_cells(experiment, directory, cells)
+        else:
+            execute.run_one(experiment, directory, values["tasks"], values["settled"])
+
+
+def _cells(experiment: Experiment, values: dict[str, Any]) -> Sequence[Cell]:
+    """Return the runs of several seeds and class orders; tell where the order becomes a drawn one."""
+    # of sweeps, whose modules one run does without
+    from lw2g.api.sweeps import cells_of
+
+    cells = cells_of(experiment, seeds=values["seeds"] or (), orders=values["orders"] or ())
+    order = cells[0].settings.get("benchmark.order")
+    if values["orders"] is not None and order != experiment.config.benchmark.config.order:
+        note(f"--orders draws class orders: benchmark.order={order}")
+    return cells
 
 
 def _tell_rule(experiment: Experiment, values: dict[str, Any]) -> None:

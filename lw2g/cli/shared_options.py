@@ -14,7 +14,6 @@ from click.shell_completion import CompletionItem
 
 from lw2g.api import run
 from lw2g.api.arguments import (
-    MEANT,
     METHODS,
     SHORT,
     RunConfig,
@@ -25,7 +24,7 @@ from lw2g.api.arguments import (
     with_short,
 )
 from lw2g.api.experiment import experiment_of
-from lw2g.api.plugins import places_of
+from lw2g.api.plugins import meant_elsewhere, places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
@@ -96,7 +95,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
             raise click.UsageError(f"--{word} names the baseline; leave --baseline out")
         options = with_short(options, METHODS[word])
     settings = values.get("settings") or {}
-    for name, dotted in {**SHORT, "seeds": SHORT["seed"]}.items():
+    for name, dotted in {**SHORT, "seeds": SHORT["seed"], "orders": "benchmark.order_seed"}.items():
         if dotted in settings and values.get(name) is not None:
             raise ConfigError(f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out")
     # what is typed overrides what such a word stands for
@@ -186,8 +185,8 @@ class ExperimentCommand(LongCommand):
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
             what = f"no such option: {error.option_name}"
-            if name in MEANT:  # of which click only knows what is spelled like it
-                raise ConfigError(what, f"did you mean --{MEANT[name]}?") from error
+            if meant := meant_elsewhere(name):
+                raise ConfigError(what, meant) from error
             places = places_of(name, [one.name for one in self.params if one.name is not None])
             if not places:
                 raise
@@ -237,8 +236,14 @@ def experiment_options(command: F) -> F:
         option_of(run, "weights", metavar="FILE", type=path),
         settings_option(run, "options"),
         field_option(RunConfig, "seed", type=str, callback=_parse_seed, metavar="N"),
-        # not from `run_seeds`: one run needs nothing of sweeps, whose modules take their time
+        # not from `cells_of`: one run needs nothing of sweeps, whose modules take their time
         click.option("--seeds", callback=_parse_seeds, metavar="0,1,2|0-4", help="A run per seed."),
+        click.option(
+            "--orders",
+            callback=_parse_seeds,
+            metavar="1,2,3|1-5",
+            help="A run per class order, drawn by benchmark.order_seed; with --seeds one per order and seed.",
+        ),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device", cls=Further),  # which is found without it
         field_option(RunConfig, "devices", cls=Further),
@@ -345,7 +350,7 @@ def _parse_seeds(
     """Return the seeds of a list such as ``0,1,2``, in which ``0-4`` stands for 0 to 4.
 
     Raises:
-        BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1.
+        BadParameter: It is not a list of different whole numbers of 0 to 2^63 - 1, of orders to 2^32 - 1.
     """
     if text is None:
         return None
@@ -356,10 +361,11 @@ def _parse_seeds(
             raise click.BadParameter(f"expected whole numbers such as 0,1,2 or 0-4 but got {shown(text)}")
         listed += several
     seeds = tuple(listed)
-    if not all(0 <= seed < 2**63 for seed in seeds):
-        raise click.BadParameter(f"expected seeds of 0 to {2**63 - 1} but got {shown(seeds)}")
+    beyond = 2**32 if parameter.name == "orders" else 2**63
+    if not all(0 <= seed < beyond for seed in seeds):
+        raise click.BadParameter(f"expected {parameter.name} of 0 to {beyond - 1} but got {shown(seeds)}")
     if len(set(seeds)) != len(seeds):
-        raise click.BadParameter(f"expected different seeds but got {shown(seeds)}")
+        raise click.BadParameter(f"expected different {parameter.name} but got {shown(seeds)}")
     return seeds
 
 

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from lw2g.api.recorded import head_taken, interval_of, leaked_images, manifest_of, results_of, word_of
+from lw2g.api.recorded import (
+    by_domain,
+    head_taken,
+    interval_of,
+    leaked_images,
+    manifest_of,
+    results_of,
+    word_of,
+)
 from lw2g.cli.decisions import DECISION_COLUMNS, PART_MEANINGS, decision_rows, digits, part_rows, rank_line
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
@@ -92,6 +100,8 @@ def _print_short(results: Recorded) -> None:
     except DataError as error:  # the record is whole, and is shown
         click.echo(f"warning: {printable(str(error))}", err=True)
     reached = list(in_words(known, record, grows=results.grows, interval=interval))
+    if domains := by_domain([record]):
+        reached.append(domains)
     course = _course(record["accuracy_matrix"])
     if course:
         reached.append(f"after each task: {course}")

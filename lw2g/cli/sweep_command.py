@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
     from lw2g.api.sweeps import Plan
     from lw2g.api.tabular import SweepResult
+    from lw2g.sweeps.grid import Cell
     from lw2g.sweeps.sweep_directory import Status
 
-__all__ = ["fitting", "run_seeds", "sweep"]
+__all__ = ["fitting", "run_cells", "sweep"]
 
 _DEFAULT = "GRID.toml"
 """How messages name the command that is not named."""
@@ -162,10 +163,10 @@ def _finished_cells(plan: Plan, out: Path) -> frozenset[str]:
     return frozenset(status.cell.name for status in result.cells if status.state == "finished")
 
 
-def run_seeds(experiment: Experiment, directory: Path, seeds: Sequence[int]) -> None:
-    """Run an experiment once per seed, and print mean and deviation of what was reached."""
+def run_cells(experiment: Experiment, directory: Path, cells: Sequence[Cell]) -> None:
+    """Run an experiment's cells, and print mean and deviation of what was reached."""
     with _watching() as watch:
-        result = sweeps.run_seeds(experiment, directory, seeds, watch=watch)
+        result = sweeps.run_cells(directory, cells, watch=watch)
     if result.finished:
         found = [status.run for status in result.cells if status.run is not None]
         records = {run.path: run.record for run in found}

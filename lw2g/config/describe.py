@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
+from lw2g.config.other_names import meant_by_others
 from lw2g.config.settings import OWN_SECTIONS, BackboneSource, ExperimentConfig
 from lw2g.config.structure import NONE, choices_of, describe_type, unstructure
 from lw2g.ground.docstrings import docstring
@@ -152,6 +153,31 @@ def places_of(option: str, catalogue: Catalogue, others: Iterable[str] | None = 
         alike = difflib.get_close_matches(option, {*places, *rivals}, n=1, cutoff=_NEAR)
         option = alike[0] if alike and alike[0] not in rivals else ""
     return list(places.get(option, ()))
+
+
+def places_outside(section: str, catalogue: Catalogue) -> Callable[[str], list[str]]:
+    """Return what finds the dotted keys of the options of a name in all sections but one.
+
+    Args:
+        section: That section, such as ``baseline``.
+        catalogue: The components.
+    """
+
+    def find(name: str) -> list[str]:
+        return [place for place in places_of(name, catalogue) if not place.startswith(f"{section}.")]
+
+    return find
+
+
+def meant_elsewhere(option: str, catalogue: Catalogue) -> str:
+    """Return what an option of another library is here; empty for others, and where one here has its name.
+
+    Args:
+        option: The name, without a section.
+        catalogue: The components.
+    """
+    meant = meant_by_others(option)
+    return "" if not meant or places_of(option, catalogue) else meant
 
 
 def hint_of_places(option: str, catalogue: Catalogue, others: Iterable[str] | None = None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.config.describe import places_outside
 from lw2g.config.inputs import idle_constraints, input_problems
 from lw2g.config.layers import Preset, choose_preset, nest, preset_tables, table_of, with_short
 from lw2g.config.named import named_by
@@ -90,19 +91,14 @@ def resolve(
     Raises:
         ConfigError: Something cannot be used; the message lists every problem with its path.
     """
-    names = {
-        "baseline": baseline,
-        "retrieval": retrieval,
-        "policy": policy,
-        "constraints": constraints,
-        "trackers": trackers,
-        "benchmark": benchmark,
-        "backbone": backbone,
-        "weights": weights,
-    }
+    names: dict[str, Any] = {"baseline": baseline, "retrieval": retrieval, "policy": policy}
+    names |= {"constraints": constraints, "trackers": trackers, "benchmark": benchmark}
+    names |= {"backbone": backbone, "weights": weights}
+    place = ""
     if isinstance(file, Path):
+        place = str(file)
         file = read_toml(file)
-    return _Resolver(catalogue, file or {}, with_short(overrides or {}, names)).resolve()
+    return _Resolver(catalogue, file or {}, with_short(overrides or {}, names), place).resolve()
 
 
 def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:
@@ -122,11 +118,13 @@ def load_resolved(path: Path, catalogue: Catalogue) -> Resolved:
 class _Resolver:
     """The state of one resolution: the layers, and the problems and notes so far."""
 
-    def __init__(self, catalogue: Catalogue, file: Mapping[str, Any], explicit: Mapping[str, Any]) -> None:
+    def __init__(
+        self, catalogue: Catalogue, file: Mapping[str, Any], explicit: Mapping[str, Any], place: str
+    ) -> None:
         self.catalogue = catalogue
         self.problems: list[str] = []
         self.notes: list[str] = []
-        self.written = Written(file, explicit, catalogue, self.problems)
+        self.written = Written(file, explicit, catalogue, self.problems, place)
         self.preset = Preset()
         self.protocol = Protocol(name=LIKE_FOR_LIKE, preset=self.preset)
         self.preset_tables: dict[str, Any] = {}
@@ -144,7 +142,7 @@ class _Resolver:
                 (self.problems if self.written.types_constraints else self.notes).append(idle)
             self.notes += unread_notes(self.catalogue, config, self.written, self.preset_tables)
         if self.problems or config is None:
-            raise ConfigError(problems_in("the configuration", self.problems))
+            raise ConfigError(problems_in("the configuration", self.written.with_sources(self.problems)))
         mapping = to_mapping(config)
         published = self.preset.values if self.preset.official else {}
         note = f"differs from the authors' value for {self.preset.family}"
@@ -380,7 +378,9 @@ class _Resolver:
     ) -> Any:
         """Make one option record, and collect problems under its path; ``whose``: the component's."""
         given = {**(preset or {}), **user}
-        record, problems = structure(cls, given, beside=beside, also_known=also_known, whose=whose)
+        known: dict[str, Any] = {"beside": beside, "also_known": also_known, "whose": whose}
+        known["elsewhere"] = places_outside(path, self.catalogue.whole)
+        record, problems = structure(cls, given, **known)
         for key, message in problems:
             where = f"{path}.{key}" if key else path
             if preset and key in preset and key not in user:

@@ -7,7 +7,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,7 @@ def structure(
     beside: Iterable[str] = (),
     also_known: Iterable[str] = (),
     whose: str = "",
+    elsewhere: Callable[[str], Sequence[str]] = lambda name: (),
 ) -> tuple[T | None, list[tuple[str, str]]]:
     """Make an option record from a plain table.
 
@@ -56,6 +57,7 @@ def structure(
         beside: Options of the same table that another record holds, for messages.
         also_known: Further names to suggest for an unknown key.
         whose: The component whose options they are, for messages.
+        elsewhere: Returns the dotted keys of the options of a name in other tables.
 
     Returns:
         The record and no problems, or None and each problem as ``(key, message)``; the key is empty if each
@@ -70,7 +72,11 @@ def structure(
         if key not in fields:  # a misspelt option would else silently keep its default
             options = [*fields, *beside]
             hint = nearest(key, [*options, *also_known]) or f" (there are {', '.join(options) or 'none'})"
-            text = f"no such option{f' of {whose}' if whose else ''}{hint}{meant_by_others(key)}"
+            if places := elsewhere(key):
+                hint = f" (did you mean {' or '.join(map(repr, places))}?)"
+            elif meant := meant_by_others(key):
+                hint += f"; {meant}"
+            text = f"no such option{f' of {whose}' if whose else ''}{hint}"
             problems.append((key, text))
             continue
         field = fields[key]

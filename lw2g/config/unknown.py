@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Literal
 
+from lw2g.config.other_names import method_of_others
 from lw2g.errors import UnknownComponentError, nearest, no_folder
 from lw2g.interfaces.component import Kind
-from lw2g.interfaces.defaults import REPLAY
 
 __all__ = ["unknown_name"]
 
 _TIMM = [f"vit_{size}_patch16_224.augreg_in21k_ft_in1k" for size in ("tiny", "small", "base", "large")]
-_KEEP_IMAGES = {
-    *("agem", "beef", "bic", "clser", "coil", "der", "derpp", "eeil", "er", "erace", "foster", "gdumb"),
-    *("gem", "icarl", "lucir", "memo", "mir", "podnet", "tagfex", "wa", "xder"),
-}
-"""Published methods that keep images of old classes, in small letters alone."""
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
 
 
@@ -32,8 +26,8 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
     if kind == "backbone":
         meant = nearest(name.replace("-", "_"), _TIMM) or f", such as {_TIMM[0]} or resnet18.a1_in1k"
         return f"{error}; or a model of timm with its tag{meant}"
-    if kind in ("baseline", "component") and re.sub(r"[\W_]", "", name.lower()) in _KEEP_IMAGES:
-        return f"{error.what}; methods that keep old images: {REPLAY}; {error.remedy}"
+    if kind in ("baseline", "component") and (meant := method_of_others(name)):
+        return f"no {kind} is called {name!r}; {meant}; `lw2g plugins baseline` lists all"
     if kind != "benchmark":
         return str(error)
     if os.path.isdir(name):  # False also of a name that no system takes

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lw2g.config.describe import hint_of_places
+from lw2g.config.describe import hint_of_places, meant_elsewhere
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, table_of, written_out
-from lw2g.config.other_names import meant_by_others
 from lw2g.config.structure import NONE
+from lw2g.config.toml import flat
 from lw2g.errors import nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
 from lw2g.registry.catalogue import Catalogue
@@ -30,6 +30,7 @@ class Written:
             file's.
         catalogue: Where components are looked up.
         problems: Receives what cannot be used.
+        place: The TOML file; empty where its content came otherwise.
 
     Attributes:
         file: The tables of the file, by section.
@@ -42,7 +43,9 @@ class Written:
         explicit: Mapping[str, Any],
         catalogue: Catalogue,
         problems: list[str],
+        place: str = "",
     ) -> None:
+        self._place = place
         self._catalogue = catalogue
         self._problems = problems
         options = self._with_section(explicit)
@@ -59,6 +62,16 @@ class Written:
     def of(self, section: str) -> dict[str, Any]:
         """Return the values of a section; explicit options override the file."""
         return {**self.file.get(section, {}), **self.explicit.get(section, {})}
+
+    def with_sources(self, problems: Sequence[str]) -> list[str]:
+        """Return problems that begin with a key, each with the file where its value stands in one."""
+        in_file = {key.removesuffix(".name") for key in flat(self.file).keys() - flat(self.explicit).keys()}
+        told = []
+        for problem in problems:
+            key = problem.partition(":")[0]
+            source = f" (in {self._place})" if self._place and key in in_file else ""
+            told.append(problem + source)
+        return told
 
     def adopt_timm_names(self) -> None:
         """Treat an unregistered backbone name that timm may know as a timm model, and a folder as its model.
@@ -141,7 +154,9 @@ class Written:
         """Return the problem of an option without its section; None if no option has that name."""
         if "." in name or name in SECTIONS:
             return None
-        hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT)) or meant_by_others(name)
+        if meant := meant_elsewhere(name, self._catalogue.whole):
+            return f"{name}: no such option; {meant}"
+        hint = hint_of_places(name, self._catalogue.whole, (*SECTIONS, *SHORT))
         return f"{name}: expected a key with its section{hint}" if hint else None
 
 

@@ -10,7 +10,7 @@ where every image is read for its fingerprint anyway; comparing them sorts 16 by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -25,6 +25,7 @@ __all__ = [
     "notes_on",
     "require_unseen_images",
     "shared_images",
+    "shared_of_record",
     "short_hashes",
 ]
 
@@ -98,6 +99,15 @@ def shared_images(stream: TaskStream) -> SharedImages | None:
         partner = int(np.flatnonzero(trained == tested[place])[0])  # the first equal training image
         named.append((_id_at(test, place), _id_at(train, partner)))
     return SharedImages(count=len(places), tested=len(tested), named=tuple(named))
+
+
+def shared_of_record(record: Mapping[str, Any]) -> str:
+    """Return in words which test images a run was trained on, as its record tells; empty for none."""
+    told = record.get("shared_images")
+    if not told or not told["count"]:
+        return ""
+    named = tuple((test, train) for test, train in told["named"])
+    return str(SharedImages(count=told["count"], tested=told["tested"], named=named))
 
 
 def _of_two_classes(stream: TaskStream) -> str:

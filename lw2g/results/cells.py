@@ -11,7 +11,7 @@ from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.columns import DEFAULT_COLUMNS, Column
 from lw2g.results.difference_words import SAME, on_differences, p_in_words
 from lw2g.results.paper import Printed
-from lw2g.results.run_draws import Draw, number_of_draws
+from lw2g.results.run_draws import Draw, number_of_draws, spread_in_words
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
@@ -355,11 +355,7 @@ def _has_spread(table: Table, columns: Sequence[Column]) -> bool:
 def spread(table: Table) -> str:
     """Return what deviations are over."""
     draws = {draw for row in table.rows for draw in row.draws}
-    orders = {order for _, order in draws}
-    if len(orders) < 2:
-        return "the seeds of one class order"
-    seeds = "" if len(orders) == len(draws) else ", each the mean of its seeds"
-    return f"{_ORDERS}{_with_drawn(table)}{seeds}"
+    return spread_in_words(draws, table.drawn_images)
 
 
 def counted_in(table: Table) -> list[str]:

@@ -21,6 +21,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
+from lw2g.results.run_draws import order_draws_tests
 
 __all__ = [
     "benchmark_title",
@@ -362,7 +363,7 @@ def _tested_images(run: ReportedRun) -> str:
     Empty where its record has no hashes of them, or the seed of its order draws them.
     """
     hashes = run.record.get("image_hashes")
-    if not hashes or "benchmark.title" not in run.options or run.options.get("benchmark.test_share"):
+    if not hashes or "benchmark.title" not in run.options or order_draws_tests(run):
         return ""
     return digest_of(sorted(set(hashes)))[:8]
 

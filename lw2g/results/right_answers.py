@@ -135,7 +135,7 @@ def may_answer_alike(runs: Sequence[ReportedRun]) -> bool:
     tested = {tuple(sorted(run.record.get("image_hashes") or ())) for run in runs}
     if tested != {()}:
         return len(tested) == 1
-    # without hashes of images: each class order draws its own, and a fingerprint covers the order
+    # without hashes of images: a fingerprint tells, which covers the order, too
     draws_tested = any(run.options.get("benchmark.test_share") for run in runs)
     return not draws_tested or len({run.record["fingerprints"]["benchmark"] for run in runs}) == 1
 

@@ -27,6 +27,7 @@ from lw2g.interfaces.options import UNCOUNTED
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import SECTIONS, place_of
 from lw2g.results.found_runs import ReportedRun
+from lw2g.results.run_draws import order_draws_tests
 
 __all__ = [
     "PRECISION",
@@ -155,6 +156,8 @@ def unread_by(run: ReportedRun, catalogue: Catalogue) -> set[str]:
 
 def drawn_images(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return which images the seed of a run's class order draws, as its benchmark says; empty for none."""
+    if order_draws_tests(run):
+        return "training and test images"
     benchmark = components_of(run, catalogue).get("benchmark")
     options = None if benchmark is None else _options(run, "benchmark", benchmark)
     return getattr(options, "drawn_images", "")

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from lw2g.errors import counted
 from lw2g.results.found_runs import ReportedRun
+from lw2g.results.summaries import MeanStd, grouped, summary
 
 __all__ = [
     "Draw",
     "and_listed",
     "by_draw",
     "draw_of",
+    "draw_of_record",
     "drawn_in_words",
     "draws_in_words",
+    "mean_over_draws",
     "named_draws",
     "named_orders",
     "named_seeds",
     "number_of_draws",
+    "order_draws_tests",
+    "spread_in_words",
     "unit_of",
     "varied_in_words",
 ]
@@ -32,7 +38,12 @@ _LISTED = 5
 
 def draw_of(run: ReportedRun) -> Draw:
     """Return the draw of a run."""
-    return int(run.record["seed"]), tuple(run.record["class_order"])
+    return draw_of_record(run.record)
+
+
+def draw_of_record(record: Mapping[str, Any]) -> Draw:
+    """Return the draw of the run of a record."""
+    return int(record["seed"]), tuple(record["class_order"])
 
 
 def unit_of(draws: Collection[Draw]) -> Callable[[Draw], Hashable]:
@@ -49,6 +60,38 @@ def unit_of(draws: Collection[Draw]) -> Callable[[Draw], Hashable]:
     return unit
 
 
+def mean_over_draws(draws: Sequence[Draw], values: Sequence[float | None]) -> MeanStd:
+    """Return mean, deviation and n of a value of each of some runs, over class orders or the seeds of one.
+
+    Args:
+        draws: That of each run.
+        values: The value of each run; None where it has none.
+    """
+    means: list[float | None] = []
+    for of_unit in grouped(zip(draws, values, strict=True), unit_of(set(draws))):
+        present = [value for value in of_unit if value is not None]
+        means.append(statistics.fmean(present) if len(present) == len(of_unit) else None)
+    return summary(means)
+
+
+def spread_in_words(draws: Collection[Draw], drawn_images: str = "") -> str:
+    """Return what deviations of runs are over.
+
+    Args:
+        draws: Those of the runs.
+        drawn_images: Which images each class order draws anew; empty where all orders have the same.
+
+    >>> spread_in_words({(0, (1, 2)), (1, (1, 2))}), spread_in_words({(4, (1, 2)), (4, (2, 1))})
+    ('the seeds of one class order', 'class orders')
+    """
+    orders = {order for _, order in draws}
+    if len(orders) < 2:
+        return "the seeds of one class order"
+    drawn = f" (each draws its own {drawn_images})" if drawn_images else ""
+    seeds = "" if len(orders) == len(set(draws)) else ", each the mean of its seeds"
+    return f"class orders{drawn}{seeds}"
+
+
 def number_of_draws(draws: Collection[Draw]) -> str:
     """Return how many draws there are; of several seeds in several orders how many of each.
 
@@ -63,6 +106,12 @@ def number_of_draws(draws: Collection[Draw]) -> str:
     if len(set(seeds.values())) > 1:
         return f"{len(seeds)} orders, {len(draws)} runs"
     return f"{len(seeds)} orders x {len(draws) // len(seeds)} seeds"
+
+
+def order_draws_tests(run: ReportedRun) -> bool:
+    """Whether the seed of a run's class order drew its test images, as it did before ``split_seed``."""
+    has_share = bool(run.options.get("benchmark.test_share"))
+    return has_share and "benchmark.split_seed" not in run.options
 
 
 def and_listed(words: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -54,15 +53,20 @@ from lw2g.results.row_notes import (
     over_tasks,
 )
 from lw2g.results.row_options import OptionColumns, option_columns
-from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
+from lw2g.results.run_draws import (
+    Draw,
+    draw_of,
+    draws_in_words,
+    mean_over_draws,
+    number_of_draws,
+    unit_of,
+)
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import (
     LEAST_TESTED,
     Difference,
     MeanStd,
-    grouped,
     paired_difference,
-    summary,
 )
 
 __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
@@ -115,12 +119,7 @@ class Row:
 
     def over(self, values: Sequence[float | None]) -> MeanStd:
         """Return mean, deviation and n of a value of each run, over class orders or the seeds of one."""
-        means: list[float | None] = []
-        draws = map(draw_of, self.runs)
-        for of_unit in grouped(zip(draws, values, strict=True), unit_of(self.draws)):
-            present = [value for value in of_unit if value is not None]
-            means.append(statistics.fmean(present) if len(present) == len(of_unit) else None)
-        return summary(means)
+        return mean_over_draws(list(map(draw_of, self.runs)), values)
 
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders.

@@ -14,6 +14,7 @@ from lw2g.disk.contents import Goal, Record, prediction_name
 from lw2g.disk.origins import Origins, made_with
 from lw2g.disk.record import RunDirectory, unsaved_tasks
 from lw2g.errors import DataError
+from lw2g.pixels.shared import shared_of_record
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
@@ -25,7 +26,10 @@ from lw2g.results.verdicts import (
     unsealed,
 )
 
-__all__ = ["verify"]
+__all__ = ["TEST_IMAGES", "verify"]
+
+TEST_IMAGES = f"{RECORD}: test images"
+"""What the finding is about that test images were trained on."""
 
 _FIRST = ("config.toml", "samples.json")
 """Files that every run has, and that head its list."""
@@ -54,7 +58,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     """Yield the verdicts on a run in the order in which they are shown.
 
     They are on the record, on its goal and its plugins if it has them, on its other files, on the predictions
-    after each task, on metrics and ids, on checkpoints, and on the hash of the record. A record that cannot
+    after each task, on metrics and ids, on checkpoints, on the hash of the record, and on test images that
+    were trained on. A record that cannot
     be read leaves out metrics, ids and hash.
     """
     record = unsealed(files.path / RECORD, Record)
@@ -105,6 +110,9 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
         yield Verdict(what=f"{RECORD}: metrics", holds=False, text=text)
     yield from checkpoint_verdicts
     yield from rehashed(record)
+    if told := shared_of_record(record):
+        # the run is whole: what its accuracy is worth is for the reader
+        yield Verdict(what=TEST_IMAGES, holds=None, text=told)
     if needs_checkpoints:
         yield from _unsaved(files)
 

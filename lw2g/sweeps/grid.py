@@ -24,7 +24,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.config.describe import hint_of_places
+from lw2g.config.describe import hint_of_places, meant_elsewhere
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, written_out
 from lw2g.config.roles import keys_of_role
 from lw2g.config.structure import NONE
@@ -38,7 +38,6 @@ from lw2g.results.columns import chosen_columns, further_columns
 __all__ = [
     "Cell",
     "Settings",
-    "cells_of_seeds",
     "over",
     "read_columns",
     "read_executor",
@@ -165,20 +164,6 @@ def read_grid(
     if any(draft.label for draft in ordered):  # others have no row of their own
         drawn = keys_of_role("draw", catalogue or load_catalogue())
     return _labelled(ordered, drawn)
-
-
-def cells_of_seeds(configuration: Mapping[str, Any], seeds: Sequence[int]) -> list[Cell]:
-    """Return the cells of one configuration with several seeds: a grid of one axis.
-
-    Args:
-        configuration: Its tables.
-        seeds: A cell for each.
-
-    Raises:
-        ConfigError: A key is not one of a configuration.
-    """
-    settings = settings_of(configuration, "run")
-    return [Cell(settings=settings | {_SEED: seed}, label=f"seed {seed}") for seed in seeds]
 
 
 def read_executor(path: Path | Mapping[str, Any]) -> Settings:
@@ -451,7 +436,10 @@ def settings_of(table: Mapping[str, Any], where: str, others: Sequence[str] = ()
         if key == GOAL:
             raise ConfigError(f"{where}: {NO_GOAL_IN_FILES}")
         if key.partition(".")[0] not in SECTIONS and key not in SHORT:
-            hint = hint_of_places(key, load_catalogue()) or nearest(key, (*SECTIONS, *SHORT, *others))
+            catalogue = load_catalogue()
+            if meant := meant_elsewhere(key, catalogue):
+                raise ConfigError(f"{where}: no such option {key!r}", meant)
+            hint = hint_of_places(key, catalogue) or nearest(key, (*SECTIONS, *SHORT, *others))
             raise ConfigError(f"{where}: no such section {key!r}{hint}", _FORM)
         if key == "constraints":
             settings[key] = _names(value, where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -12,12 +13,15 @@ import attrs
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import BackboneChoice, Chosen
 from lw2g.config.sources import lost_places, places_of
+from lw2g.config.structure import NONE
+from lw2g.errors import ConfigError, DataError, counted
+from lw2g.ground.network import hub_fails
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue
 from lw2g.sweeps.grid import Cell
 
-__all__ = ["Need", "missing_needs", "needs_of", "without_missing_files"]
+__all__ = ["Need", "missing_needs", "needs_of", "require_present", "without_missing_files"]
 
 _WEIGHTS = "backbone.weights"
 
@@ -30,11 +34,13 @@ class Need:
         what: Its name and expected place.
         here: Whether this machine has it; None if only loading it would show.
         remedy: How to get it; empty if it is here.
+        fetched: Whether a run fetches it by itself, where the hub answers.
     """
 
     what: str
     here: bool | None
     remedy: str = ""
+    fetched: bool = False
 
 
 def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
@@ -67,7 +73,7 @@ def needs_of(cell: Cell, catalogue: Catalogue) -> tuple[Need, ...]:
 def without_missing_files(cell: Cell) -> Cell:
     """Return a cell without its weights if these are not here, so that all else of it can be resolved."""
     weights = cell.settings.get(_WEIGHTS)
-    if weights is None or expanded(str(weights)).exists():
+    if weights in (None, NONE) or expanded(str(weights)).exists():
         return cell
     settings = dict(cell.settings)
     del settings[_WEIGHTS]
@@ -80,6 +86,25 @@ def missing_needs(needs: Sequence[Sequence[Need]]) -> list[tuple[Need, int]]:
     for of_cell in needs:
         counts.update(need for need in of_cell if not need.here)
     return list(counts.items())
+
+
+def require_present(cells: Sequence[Cell], catalogue: Catalogue) -> None:
+    """Refuse cells that lack something: else each would fail in its turn, the last one after hours.
+
+    Raises:
+        DataError: Data, weights, files or packages are missing, and no run fetches them.
+    """
+    needs = []
+    for cell in cells:
+        with suppress(ConfigError):  # one of an older sweep, which fails with that reason
+            needs.append(needs_of(cell, catalogue))
+    lacking = []
+    for need, count in missing_needs(needs):
+        comes = need.here is None or (need.fetched and hub_fails() is None)
+        if not comes:
+            lacking.append(f"missing for {counted(count, 'cell')}: {need.what}; {need.remedy}")
+    if lacking:
+        raise DataError("; ".join(lacking))
 
 
 def _packages(trackers: Sequence[Chosen], catalogue: Catalogue) -> Iterator[Need]:
@@ -100,9 +125,9 @@ def _data(benchmark: Chosen, catalogue: Catalogue) -> Need:
     what = " ".join([benchmark.name, *map(str, places)])
     if published is not None and published.size:
         what += f" ({published.size})"
-    if published is not None and not places:
-        data_folder = published.lies_below(default_root())
-        return _need(what, data_folder, f"lw2g data get {published.name}, or set {ROOT_VARIABLE}")
+    if published is not None:
+        is_here = published.lies_below(benchmark.config.root or default_root())
+        return _need(what, is_here, f"lw2g data get {published.name}, or set {ROOT_VARIABLE}")
     lacking = component.lacks(benchmark.config)
     if lacking is not None:
         option, how = lacking
@@ -127,7 +152,8 @@ def _weights(choice: BackboneChoice, catalogue: Catalogue) -> Need:
         return Need(what=f"{name} {choice.weights}", here=True)
     if not hub:
         return Need(what=name, here=False, remedy=component.page or "--set weights=FILE")
-    return _need(name, _in_cache(hub), f"hf download {hub}, or --set weights=FILE")
+    need = _need(name, _in_cache(hub), f"hf download {hub}, or --set weights=FILE")
+    return attrs.evolve(need, fetched=True)
 
 
 def _in_cache(repository: str) -> bool:

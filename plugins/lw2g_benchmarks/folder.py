@@ -75,7 +75,7 @@ class FolderBenchmark(ConfiguredTransforms):
         domains = self._domains()
         draw = None
         if config.test_share is not None:
-            draw = _Draw(config.test_share, config.order_seed)
+            draw = _Draw(config.test_share, config.split_seed)
         notes: _Notes = []
         drawn = draw is not None
         if domains:

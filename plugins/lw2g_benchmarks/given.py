@@ -129,7 +129,7 @@ def _deviations(config: GivenConfig) -> list[str]:
         deviations.append("the images are objects of the Python program that started the run")
     if config.test_share is not None:
         deviations.append(
-            f"test images are a share of {config.test_share:g} of each class, drawn ({config.order_seed})"
+            f"test images are a share of {config.test_share:g} of each class, drawn ({config.split_seed})"
         )
     return deviations
 
@@ -141,7 +141,7 @@ def _tasks(given: Any, config: GivenConfig, *, listed: bool) -> Tasks:
         DataError: There is none, or a split cannot be read.
     """
     if config.test_share is not None:
-        return [_drawn(given, config.test_share, config.order_seed)]
+        return [_drawn(given, config.test_share, config.split_seed)]
     pairs = given if listed else [given]
     if not pairs:
         raise DataError("benchmark: no task was given", "give a list of (train, test)")

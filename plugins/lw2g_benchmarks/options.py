@@ -66,8 +66,8 @@ class OrderOptions:
     )
     order_seed: int = option(
         42,
-        "seed of the seeded and shuffled class orders, of versatile and repetition streams, and of images "
-        "that are drawn",
+        "seed of the seeded and shuffled class orders, of versatile and repetition streams, and of training "
+        "images that shots and imbalance draw",
         validator=and_(ge(0), le(2**32 - 1)),
         role="draw",
     )
@@ -123,6 +123,8 @@ class OrderOptions:
             unread["shots_from"] = "is not read without shots"
         if self.imbalance == 1:
             unread["imbalance_shuffled"] = "is not read without imbalance"
+        if getattr(self, "test_share", None) is None:  # an option of some benchmarks
+            unread["split_seed"] = "is not read without test_share"
         if self.stream != "repetition":
             unread["tasks"] = "is not read: it is for stream=repetition"
         if self.stream == "domains":
@@ -138,19 +140,23 @@ class OrderOptions:
 
     @property
     def drawn_images(self) -> str:
-        """Which images ``order_seed`` draws, in words; few shots, a long tail or a test share do."""
-        drawn = []
-        if self.shots is not None or self.imbalance > 1:
-            drawn.append("training")
-        if getattr(self, "test_share", None) is not None:  # an option of some benchmarks
-            drawn = ["training", "test"]
-        return f"{' and '.join(drawn)} images" if drawn else ""
+        """Which images ``order_seed`` draws, in words; few shots or a long tail do."""
+        return "training images" if self.shots is not None or self.imbalance > 1 else ""
 
 
 def _is_share(_instance: object, _field: attrs.Attribute[Any], value: float) -> None:
     """> 0 and < 1."""
     if not 0 < value < 1:
         raise ValueError(f"expected a share, such as 0.2, but got {value}")
+
+
+def _split_seed() -> Any:
+    """Return the option of the benchmarks that draw test images."""
+    return option(
+        42,  # that of order_seed, which drew them before
+        "test_share: seed of the test images, which are the same in all class orders",
+        validator=and_(ge(0), le(2**32 - 1)),
+    )
 
 
 @attrs.frozen(kw_only=True, slots=False)  # of two bases only one can have slots
@@ -253,9 +259,10 @@ class FolderConfig(OrderOptions, TransformOptions):
     test_share: float | None = option(
         None,
         "of a root without train/ and test/, ROOT/<class>/*: the share of each class's images that are test "
-        "images, drawn by path with order_seed",
+        "images, drawn by path with split_seed",
         validator=optional(_is_share),
     )
+    split_seed: int = _split_seed()
     train_per_class: int | None = option(
         None, "read only the first training images of each class, by sorted path", validator=optional(ge(1))
     )
@@ -279,9 +286,10 @@ class GivenConfig(OrderOptions, TransformOptions):
     test_share: float | None = option(
         None,
         "of images that come as one split: the share of each class's images that are test images, drawn with "
-        "order_seed",
+        "split_seed",
         validator=optional(_is_share),
     )
+    split_seed: int = _split_seed()
 
 
 @attrs.frozen(kw_only=True)

@@ -134,12 +134,7 @@ def unnamed(order: Sequence[int], names: Sequence[str]) -> str:
 
 
 def task_sizes(
-    num_classes: int,
-    increment: int,
-    uneven: bool | None = False,
-    base: int = 0,
-    *,
-    by_default: bool = False,
+    num_classes: int, increment: int, uneven: bool | None = False, base: int = 0
 ) -> tuple[int, ...]:
     """Return the number of classes of each task.
 
@@ -148,7 +143,6 @@ def task_sizes(
         increment: Classes of a task.
         uneven: Allow a smaller last task (as LAMDA's code does); None where no option allows it.
         base: Classes of the first task; 0: as the others.
-        by_default: Whether the increment is the default, which nobody need have named.
 
     Raises:
         ConfigError: If the split would be uneven without leave, or no class is left beside the base.
@@ -158,7 +152,7 @@ def task_sizes(
             raise ConfigError(
                 f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
             )
-        return (base, *task_sizes(num_classes - base, increment, uneven, by_default=by_default))
+        return (base, *task_sizes(num_classes - base, increment, uneven))
     num_full, left_over = divmod(num_classes, increment)
     sizes = (increment,) * num_full
     if num_full and not left_over:
@@ -173,7 +167,7 @@ def task_sizes(
     one_of = "one of " if len(divisors) > 1 else ""
     remedy = f"choose {one_of}{choices}{alone}: --set benchmark.increment=N"
     smaller = "let the last task be smaller: --set benchmark.uneven=true"
-    given = f"benchmark.increment: {increment}{' (the default)' if by_default else ''}"
+    given = f"benchmark.increment: {increment}"
     if not num_full:
         if uneven is not None and num_classes > 2:
             remedy += f", or any below {num_classes}, and {smaller}"

@@ -52,9 +52,7 @@ def sizes_of(options: OrderOptions, num_classes: int) -> tuple[int, ...]:
     # digits and glyphs have neither of these options; None keeps 'uneven' out of what an error advises
     uneven: bool | None = getattr(options, "uneven", None)
     base: int = getattr(options, "base", 0)
-    field = attrs.fields_dict(type(options)).get("increment")
-    by_default = field is not None and increment == field.default
-    return task_sizes(num_classes, increment, uneven, base, by_default=by_default)
+    return task_sizes(num_classes, increment, uneven, base)
 
 
 def in_tail(options: OrderOptions, labels: IndexArray, order: Sequence[int]) -> IndexArray:

@@ -28,6 +28,7 @@ from lw2g.ground.notes import tell_note
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
+from lw2g.pixels.shared import shared_of_record
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import PROJECT
 from lw2g.results.found_runs import read_run
@@ -103,6 +104,8 @@ def submit(run: Path, catalogue: Catalogue, out: Path, told: Mapping[str, Any]) 
         write_folder(place, files, look=partial(_require_held, catalogue))
     if not submission.plugin:
         _tell_what_others_lack(components)
+    if leak := shared_of_record(record):
+        tell_note(f"{leak}; the pack says how many")
     if protocol is None:
         tell_note(f"{str(out)!r} is no store: the pack lies there alone")
     return Packed(path=folder, sizes={name: len(content) for name, content in files.items()})

@@ -55,17 +55,19 @@ def verify(ctx: click.Context, runs: tuple[Path, ...], whole: bool, as_json: boo
         if broken:
             click.echo(f"{len(broken)} of {count} do not hold")
         else:
-            click.echo(_holding(result))
+            click.echo(printable(_holding(result)))
     if broken:
         ctx.exit(1)
 
 
 def _holding(found: Verification) -> str:
-    """Return that everything holds, and what a run that has just begun has not written yet."""
+    """Return that everything holds, what a run has not written yet, and the test images it was trained on."""
     text = f"everything holds ({len(found.verdicts)} checks)"
     for verdict in found.verdicts:
         if verdict.what == "record.json" and verdict.holds is None:
             text += f"; unfinished: {verdict.what} is {verdict.text}"
+    if found.shared_images:
+        text += f"; but {found.shared_images}, so accuracy is not that of unseen images alone"
     return text
 
 

@@ -252,7 +252,7 @@ def make_flat(root, classes=("ant", "bee"), count=10):
 
 
 def test_test_images_are_drawn_from_flat_folders(tmp_path):
-    """Each class gives its share, by path: another class or image moves none; the seed draws others."""
+    """Each class gives its share, by path: another class, image or class order moves none."""
     root = make_flat(tmp_path / "photos")
     made = stream(root, test_share=0.2)
     assert [(len(task.train), len(task.test)) for task in made.tasks] == [(8, 2), (8, 2)]
@@ -260,7 +260,13 @@ def test_test_images_are_drawn_from_flat_folders(tmp_path):
     assert drawn.isdisjoint(made.tasks[0].train.ids)
     assert all(name.startswith("photos/ant/") for name in drawn)
     assert made.deviations == ("test images are a share of 0.2 of each class, drawn (42)",)
-    other = stream(root, test_share=0.2, order_seed=1)
+    # drawn by the hash of seed and path: those of runs before split_seed, whose order_seed was 42
+    assert sorted(drawn) == ["photos/ant/6.png", "photos/ant/7.png"]
+    for seed in (1, 2):
+        order = stream(root, test_share=0.2, order="seeded", order_seed=seed)
+        of_order = set().union(*(task.test.ids for task in order.tasks))
+        assert of_order == set().union(*(task.test.ids for task in made.tasks))
+    other = stream(root, test_share=0.2, split_seed=1)
     assert (set(other.tasks[0].test.ids) != drawn, other.notes) == (True, ())
     make_flat(root, ("cow",))
     assert set(stream(root, test_share=0.2).tasks[0].test.ids) == drawn

@@ -88,10 +88,6 @@ def test_task_sizes_cover_the_classes(increment, classes):
             told = f"increment: {increment} is larger than .* classes, {classes}; choose [0-9, of]+[^;]*$"
         with pytest.raises(ConfigError, match=told) as offered:
             task_sizes(classes, increment)
-        with pytest.raises(
-            ConfigError, match=rf"increment: {increment} \(the default\) .*: benchmark.increment=N"
-        ):
-            task_sizes(classes, increment, by_default=True)
         # whatever is offered splits the classes, and most methods take it
         choices = re.search(r"choose (one of )?(\d+(?:, \d+)*)", str(offered.value))
         numbers = re.findall(r"\d+", choices[2])

@@ -386,6 +386,16 @@ def test_a_run_ends_in_words(fake_catalogue, runner_calls, outcome, lines):
     assert invoke("run", "--out", "here").stdout.splitlines() == lines
 
 
+def test_a_first_run_at_a_terminal_leads_to_photos(fake_catalogue, runner_calls, monkeypatch):
+    """Beside the recommended method; not where a program reads, or the run has other data or is stopped."""
+    photos = "next, a model of photos: lw2g start photos model --backbone vit-tiny"
+    assert photos not in invoke("run", "--out", "here").stdout
+    monkeypatch.setattr("lw2g.cli.execute.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert invoke("run", "--out", "there").stdout.splitlines()[-1] == photos
+    runner_calls.outcome["done"] = 3
+    assert photos not in invoke("run", "--out", "stopped").stdout
+
+
 EXPORT = "the model of this run: lw2g export 'my run' MODEL, then lw2g predict MODEL PHOTO"
 
 

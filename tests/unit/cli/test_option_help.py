@@ -122,8 +122,8 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--set", "image_memory=1"], "(did you mean 'run.image_memory'?)"),
         (["--set", "phi=1"], "(did you mean 'constraints.cpk.phi'?)"),
         (["--set", "grwth.energy=1"], "no such section (did you mean 'growth'?)"),
-        (["--method", "l2p"], "no such option: --method; did you mean --baseline?"),
-        (["--dataset", "digits"], "no such option: --dataset; did you mean --benchmark?"),
+        (["--method", "l2p"], "no such option: --method; the method is --baseline NAME"),
+        (["--dataset", "digits"], "no such option: --dataset; the data are --benchmark NAME"),
         (["--set", "run.tasks=3"], "error: tasks is no setting: lw2g run --tasks N"),
         (["--no-such-thing"], "no such option"),
     ],
@@ -140,6 +140,8 @@ def test_a_fork_says_why_it_names_no_method():
     code, text = told("fork", "RUN", "--at-task", "1", "--baseline", "l2p")
     assert code == 2
     assert text == "error: no such option: --baseline; a fork keeps its method; start a new run"
+    code, text = told("fork", "RUN", "--task", "1")
+    assert (code, "--task; the last task that is taken over is --at-task K" in text) == (2, True)
 
 
 def test_an_option_without_its_section_in_a_file_is_told_its_place(tmp_path):

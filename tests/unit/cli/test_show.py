@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import written_runs
-from lw2g.api.recorded import interval_of
+from lw2g.api.recorded import by_domain, interval_of
 from lw2g.cli.execute import tell
 from lw2g.cli.main import main
 from lw2g.disk.sealed import seal_json, unseal_json
@@ -164,6 +164,23 @@ def test_runs_are_alike_by_their_answers_and_images(tmp_path, monkeypatch, wrong
     told = interval_of({run.path: run.record for run in (first, other)})
     assert told.startswith(", the same with each of 2 seeds; 95 % interval") == alike
     assert bool(told) == alike
+
+
+@pytest.mark.parametrize(
+    ("domains", "told"),
+    [
+        (["photo", "art", "sketch"], "by domain: photo 50.0 %, art 50.0 %, sketch 100.0 %"),
+        (["photo", "art", "photo"], ""),  # several tasks of a domain
+        (None, ""),
+    ],
+)
+def test_a_run_on_domains_tells_each(tmp_path, domains, told):
+    """The accuracy of the final model on each task, where these are a domain each; of two runs the mean."""
+    record = write_full(tmp_path / "run", {"domains": domains}).record
+    assert by_domain([record]) == by_domain([record, record]) == told
+    printed = invoke("show", str(tmp_path / "run")).stdout
+    assert ("by domain" in printed) == bool(told)
+    assert told in printed
 
 
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):

@@ -213,7 +213,8 @@ def test_a_plan_is_had_as_json(grid):
     """Cells with settings and needs."""
     first, second = json.loads(call(grid, "--dry-run", "--json"))
     assert (first["label"], second["settings"]["run.seed"]) == ("seed 0", 1)
-    assert first["needs"][0] == {"what": "digits (embedded)", "here": True, "remedy": ""}
+    embedded = {"what": "digits (embedded)", "here": True, "remedy": "", "fetched": False}
+    assert first["needs"][0] == embedded
     assert "--json goes with --dry-run" in call(grid, "--json", code=2)
 
 

@@ -277,7 +277,14 @@ phi = 2
         overrides={"bechmark.name": "x", "growth.centre": "maybe", "run.device": "gpu"},
     )
     assert lines[0] == f"{len(lines) - 1} problems in the configuration:"
-    assert set(lines[1:]) == {
+    in_file = f" (in {path})"
+    of_file = {line.partition(":")[0] for line in lines if line.endswith(in_file)}
+    # the source of a value; what is typed needs none
+    assert of_file == {
+        *("baseline.epochs", "baseline.lerning", "growth.energy", "growth.images"),
+        *("policy", "run.seed", "constraints.cpk.phi"),
+    }
+    assert {line.removesuffix(in_file) for line in lines[1:]} == {
         "grwoth: no such section (did you mean 'growth'?)",
         "bechmark.name: no such section (did you mean 'benchmark'?)",
         "baseline.epochs: expected a whole number but got 'many'",
@@ -315,7 +322,7 @@ phi = 2
         ({"M": 10000}, "M: expected a key with its section, such as baseline.epochs"),
         (
             {"convnet_type": "x"},
-            "convnet_type: expected a key with its section; the network is backbone=NAME",
+            "convnet_type: no such option; the network is backbone=NAME",
         ),
         (
             {"policy.memory-size": 9},
@@ -324,6 +331,10 @@ phi = 2
         ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
         ({"growth.images": 8}, "growth.images: must be >= 16: 8"),
+        (
+            {"growth.epochs": 8},
+            "growth.epochs: no such option (did you mean 'baseline.epochs'?)",
+        ),
         (
             {"baseline.name": "single", "policy.margin": 3},
             "policy.margin: no such option of always, which comes with single (there are none)",

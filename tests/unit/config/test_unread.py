@@ -32,6 +32,11 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
         ),
         ({"benchmark.tasks": 3}, "benchmark.tasks=3 is not read: it is for stream=repetition"),
         ({"benchmark.tasks": 3, **REPEATED}, ""),
+        (
+            {"benchmark.name": "folder", "benchmark.split_seed": 1},
+            "benchmark.split_seed=1 is not read without test_share",
+        ),
+        ({"benchmark.name": "folder", "benchmark.split_seed": 1, "benchmark.test_share": 0.2}, ""),
         ({"benchmark.shots_from": 1}, "benchmark.shots_from=1 is not read without shots"),
         (
             {"benchmark.name": "folder", "benchmark.stream": "domains", "benchmark.increment": 2},

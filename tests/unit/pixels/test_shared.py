@@ -93,7 +93,7 @@ def test_the_same_object_for_both_is_refused(tmp_path: Path) -> None:
 
 
 def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
-    """By the command while it begins, by reports, and in the record, which has the hash of each image."""
+    """By the command while it begins, by reports, `verify` and `submit`, and in the record with hashes."""
     root = tree(tmp_path / "data")
     shutil.copy(root / "train/c0/0.png", root / "test/c1/0.png")
     words = ["run", "--baseline", "simple-cil", "--benchmark", "folder", "--device", "cpu"]
@@ -105,6 +105,11 @@ def test_copied_files_are_told_and_recorded(tmp_path: Path) -> None:
     leak = "1 of 24 test images is a training image, too, so accuracy is not that of unseen images alone\n"
     for command in (["show"], ["show", "--all"], ["report"]):
         assert leak in CliRunner().invoke(main, [*command, str(tmp_path / "run")]).stdout
+    verified = CliRunner().invoke(main, ["verify", str(tmp_path / "run")])
+    assert (verified.exit_code, f"; but {told}, so accuracy is not" in verified.stdout) == (0, True)
+    words = ["--out", str(tmp_path / "pack"), "--who", "me", "--licence", "CC0-1.0", "--tuned-on", "nothing"]
+    packed = CliRunner().invoke(main, ["submit", str(tmp_path / "run"), *words, "--runs", "1"])
+    assert (packed.exit_code, f"note: {told}; the pack says how many" in packed.stderr) == (0, True)
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     pair = ["data/test/c1/0.png", "data/train/c0/0.png"]
     assert record["shared_images"] == {"count": 1, "tested": 24, "named": [pair]}

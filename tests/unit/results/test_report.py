@@ -586,21 +586,23 @@ def test_own_data_are_named_and_never_mixed(write_run, installed):
 
 
 @pytest.mark.parametrize(
-    ("hashes", "share", "tables"),
+    ("hashes", "drawn", "tables"),
     [
-        (["0b", "0a"], None, 1),
-        (["0a", "0c"], None, 2),
-        (["0a", "0c"], 0.2, 1),  # the seed of the order draws them
-        (None, None, 1),  # of an older lw2g
+        (["0b", "0a"], {}, 1),
+        (["0a", "0c"], {}, 2),
+        (["0a", "0c"], {"test_share": 0.2}, 1),  # before split_seed, the seed of the order drew them
+        (["0a", "0b"], {"test_share": 0.2, "split_seed": 42}, 1),
+        (["0a", "0c"], {"test_share": 0.2, "split_seed": 42}, 2),
+        (None, {}, 1),  # of an older lw2g
     ],
 )
-def test_orders_of_changed_photographs_are_two_tables(write_run, installed, hashes, share, tables):
+def test_orders_of_changed_photographs_are_two_tables(write_run, installed, hashes, drawn, tables):
     """A fingerprint covers the order, and compares none with another: the tested images tell."""
     runs = []
     for order, of in ((0, ["0a", "0b"]), (1, hashes)):
         own = {"name": "folder", "root": "/a", "title": None, "increment": 1, "order_seed": order}
         seen = {"record.class_order": [order, 1 - order], "record.fingerprints.benchmark": str(order) * 64}
-        benchmark = {**own, "test_share": share}
+        benchmark = {**own, **drawn}
         runs.append(write_run(1.0, benchmark=benchmark, **seen, **{"record.image_hashes": of}))
     assert len(tables_of(runs, installed)) == tables
 
@@ -998,7 +1000,9 @@ def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypa
     [
         ({}, "n: class orders"),
         ({"benchmark.shots": 5}, "n: class orders (each draws its own training images)"),
+        # before split_seed
         ({"benchmark.test_share": 0.2}, "n: class orders (each draws its own training and test images)"),
+        ({"benchmark.test_share": 0.2, "benchmark.split_seed": 42}, "n: class orders"),
     ],
 )
 def test_orders_that_draw_images_say_so(write_run, installed, options, told):

@@ -1,4 +1,4 @@
-"""``lw2g run --seeds``: a sweep of one axis, told as one experiment."""
+"""``lw2g run --seeds --orders``: a sweep of these axes, told as one experiment."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.config.toml import dump_resolved
 from lw2g.disk.sealed import seal_json
+from lw2g.errors import ConfigError
+from lw2g.sweeps.drawn_cells import cells_of_draws
 from lw2g.sweeps.executors.local import LocalExecutor
-from lw2g.sweeps.grid import cells_of_seeds
 from lw2g.sweeps.job import INTERRUPTED, Attempt
 from lw2g_testing.tiny import tiny_catalogue
 
@@ -39,6 +40,25 @@ def lw2g(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
+def learn_as(run: Path, accuracies: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each cell in its turn be a run with such an accuracy, and with the seed and order of the cell."""
+    values = iter(accuracies)
+
+    def learn(attempt: Attempt) -> int:
+        shutil.copytree(run, attempt.job.run)
+        record = json.loads((attempt.job.run / "record.json").read_text())
+        del record["sha256"]
+        record["metrics"]["faa"] = next(values)
+        asked = tomllib.loads(attempt.job.config.read_text())
+        record["seed"] = record["config"]["run"]["seed"] = asked["run"]["seed"]
+        if asked["benchmark"]["order_seed"] == 2:
+            record["class_order"] = record["class_order"][::-1]
+        (attempt.job.run / "record.json").write_bytes(seal_json(record))
+        return 0
+
+    monkeypatch.setattr(Attempt, "run", learn)
+
+
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -52,7 +72,7 @@ def lw2g(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_cells_differ_in_the_seed_alone(chosen: dict[str, Any]) -> None:
     """Each resolves to the experiment that was asked for, whatever parts it has."""
     resolved = resolve(CATALOGUE, benchmark="tiny", backbone="tiny", **chosen)
-    cells = cells_of_seeds(tomllib.loads(dump_resolved(resolved)), [3, 5])
+    cells = cells_of_draws(tomllib.loads(dump_resolved(resolved)), [3, 5], [])
     assert [cell.label for cell in cells] == ["seed 3", "seed 5"]
     assert cells[0].name != cells[1].name
     for cell, seed in zip(cells, (3, 5), strict=True):
@@ -62,20 +82,15 @@ def test_cells_differ_in_the_seed_alone(chosen: dict[str, Any]) -> None:
 
 def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all runs, and where the numbers are; a second time the folder is in use."""
-    values = iter([80.0, 84.0])
-
-    def learn(attempt: Attempt) -> int:
-        shutil.copytree(finished[0], attempt.job.run)
-        record = json.loads((attempt.job.run / "record.json").read_text())
-        del record["sha256"]
-        record["metrics"]["faa"] = next(values)
-        (attempt.job.run / "record.json").write_bytes(seal_json(record))
-        return 0
-
-    monkeypatch.setattr(Attempt, "run", learn)
+    learn_as(finished[0], [80.0, 84.0], monkeypatch)
     told = lw2g(*TOLD).stdout.splitlines()
     assert told[0] == "final accuracy 82.0 ± 2.8 % (FAA) on test images of 7 classes"
-    assert told[-2:] == ["runs: many (all numbers: lw2g report many)", "2 cells: 2 finished; in many"]
+    assert told[-3:] == [
+        "means of 2 runs; ±: one sample standard deviation over the seeds of one class order, left out where "
+        "it rounds to 0",
+        "runs: many (all numbers: lw2g report many)",
+        "2 cells: 2 finished; in many",
+    ]
     settings = [
         cell["settings"]["run.seed"] for cell in json.loads(Path("many/sweep.json").read_text())["cells"]
     ]
@@ -98,6 +113,77 @@ def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pyte
         told = lw2g(*command, code=2).stderr
         assert f"one of them ({', '.join(runs)})" in told
         assert "retry" not in told
+
+
+def test_cells_have_each_order_with_each_seed() -> None:
+    """A natural order becomes a drawn one; one that is drawn already stays as it is drawn."""
+    for asked, used in (("natural", "seeded"), ("shuffled", "shuffled")):
+        resolved = resolve(
+            CATALOGUE,
+            benchmark="digits",
+            backbone="tiny",
+            baseline="simple-cil",
+            overrides={"benchmark.order": asked},
+        )
+        cells = cells_of_draws(tomllib.loads(dump_resolved(resolved)), [0, 1], [7, 8])
+        assert [cell.label for cell in cells] == [
+            f"order_seed {order}, seed {seed}" for order in (7, 8) for seed in (0, 1)
+        ]
+        assert {cell.settings["benchmark.order"] for cell in cells} == {used}
+        assert [cell.settings["benchmark.order_seed"] for cell in cells] == [7, 7, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"benchmark.class_order": list(range(10))}, "benchmark.class_order says the class order"),
+        ({"benchmark.name": "folder", "benchmark.stream": "domains"}, "each task has all classes"),
+        ({"benchmark.name": "tiny"}, "benchmark 'tiny' has no option order_seed"),
+    ],
+)
+def test_orders_that_nothing_draws_are_refused(settings: dict[str, Any], told: str) -> None:
+    """Before any run begins, with what to do."""
+    resolved = resolve(
+        CATALOGUE, backbone="tiny", baseline="simple-cil", overrides={"benchmark.name": "digits", **settings}
+    )
+    with pytest.raises(ConfigError, match=f"orders: .*{told}.*; "):
+        cells_of_draws(tomllib.loads(dump_resolved(resolved)), [], [1, 2])
+
+
+def test_deviations_are_those_of_the_report(
+    lw2g: Any, finished: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over class orders, each the mean of its seeds: two seeds of one order are not two orders."""
+    learn_as(finished[0], [80.0, 84.0, 70.0, 74.0], monkeypatch)
+    told = lw2g(*TOLD, "--orders", "1,2").stdout.splitlines()
+    assert told[0].startswith("final accuracy 77.0 ± 7.1 % (FAA)")
+    assert (
+        "means of 4 runs; ±: one sample standard deviation over class orders, each the mean of its seeds"
+        in ("\n".join(told))
+    )
+    report = lw2g("report", "many", "--columns", "faa").stdout
+    assert "77.00 ± 7.07" in report
+    assert "2 orders x 2 seeds" in report
+
+
+def test_what_is_missing_is_told_before_the_first_run(lw2g: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for all runs, with exit code 2; weights that a run fetches are missing where no hub answers."""
+    monkeypatch.setattr(Attempt, "run", lambda attempt: pytest.fail("a run has begun"))
+    monkeypatch.setattr("lw2g.sweeps.needs.hub_fails", lambda: "no answer")
+    folder = ("run", "--baseline", "simple-cil", "--benchmark", "folder", "--set", "benchmark.root=nowhere")
+    several = ("--seeds", "0,1", "--out", "many")
+    told = lw2g(*folder, *several, code=2).stderr.splitlines()[-1]
+    assert told.startswith("error: missing for 2 cells: folder ")
+    assert told.endswith("nowhere; --set benchmark.root=PLACE")
+    told = lw2g("run", "--baseline", "simple-cil", "--backbone", "vit-tiny", *several, code=2).stderr
+    assert "missing for 2 cells: vit-tiny; hf download " in told
+    Path("grid.toml").write_text(
+        '[base]\nbaseline = "simple-cil"\nbenchmark = {name = "folder", root = "nowhere"}\n'
+        "[axes]\nseed = [0, 1]\n"
+    )
+    told = lw2g("sweep", "grid.toml", "--set", "backbone=micro", "--out", "many", code=2).stderr
+    assert told.splitlines()[-1].startswith("error: missing for 2 cells: folder ")
+    assert not Path("many").exists()
 
 
 @pytest.mark.parametrize(("ending", "code"), [(2, 1), (INTERRUPTED, 130)])
