@@ -187,7 +187,12 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
     """Options have dotted keys; a single data set is no pair of training and test images."""
     images = np.zeros((4, 8, 8), np.uint8)
     told = [
-        ({"trained": True}, r"trained: no such argument; give what it stands for: \*\*{'baseline': "),
+        ({"trained": True}, "trained names the baseline; leave baseline out"),
+        ({"trained": True, "recommended": True}, "recommended and trained name a method each; leave one out"),
+        (
+            {"recommended": True, "baseline": None, "baseline.name": "l2p"},
+            "given twice: as baseline and as baseline.name; leave",
+        ),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
         ({"lr": 1, "baseline": "dual-prompt"}, r'lr: no such argument; write \*\*{"baseline.lr": \.\.\.}$'),
         ({"lr": 0.1}, r'nothing that is chosen here has it; of others: \*\*{"baseline.lr": \.\.\.} or'),
@@ -219,6 +224,30 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
         assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="baseline: no such argument; a fork keeps its method"):
         lw2g.fork(tmp_path, 1, baseline="l2p")
+
+
+def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
+    """As on the command line; an option beside it wins."""
+    record = lw2g.run(benchmark="digits", recommended=True, tasks=1, device="cpu", out=tmp_path / "run")
+    baseline = record["config"]["baseline"]
+    assert (baseline["name"], baseline["head"]) == ("simple-cil", "auto")
+    options = {"baseline.head": "lda"}
+    record = lw2g.run(
+        benchmark="digits", recommended=True, tasks=1, device="cpu", out=tmp_path / "other", **options
+    )
+    assert record["config"]["baseline"]["head"] == "lda"
+
+
+def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
+    """By every function, before anything is read."""
+    for call, meant in (
+        (lambda: lw2g.start(tmp_path, "model", devise="cpu"), r"devise: .* \(did you mean 'device'\?\)"),
+        (lambda: lw2g.sweep({}, jbs=2), r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out"),
+        (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
+        (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
+    ):
+        with pytest.raises(ConfigError, match=meant):
+            call()
 
 
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):
