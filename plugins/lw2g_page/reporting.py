@@ -208,15 +208,15 @@ class Report(Tabular):
         from lw2g_page.page import MARK
 
         out = Path(out)
-        if out.suffix.lower() not in _ENDINGS:
-            raise ConfigError(
-                f"--html: {str(out)!r} would be a page and no {out.suffix}",
-                "end its name in .html or .htm; a browser prints that as PDF",
-            )
         # only a report is written over: --html may name a file of the user's by mistake
         if out.exists() and not out.read_bytes().startswith(MARK.encode()):
             raise ConfigError(
                 f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
+            )
+        if out.suffix.lower() not in _ENDINGS:
+            raise ConfigError(
+                f"--html: {str(out)!r} would be a page and no {out.suffix}",
+                "end its name in .html or .htm; a browser prints that as PDF",
             )
         content = self.to_html().encode()
         try:
