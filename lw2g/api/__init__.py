@@ -13,8 +13,9 @@ from lw2g.api.arguments import METHODS, SHORT, as_options, choice_of_word, with_
 from lw2g.api.experiment import Begun, experiment_of, fork_of
 from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
-from lw2g.ground.notes import tell_note
+from lw2g.ground.notes import tell_note, tell_warning
 from lw2g.ground.spelling import expands_paths
+from lw2g.interfaces.tracker import Warned
 from lw2g.runtime.console import console
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lw2g.api.tabular import RunRecord
     from lw2g.interfaces.component import Kind
-    from lw2g.interfaces.tracker import Tracker
+    from lw2g.interfaces.tracker import Event, Tracker
 
 __all__ = ["continue_run", "fork", "resume", "run"]
 
@@ -281,9 +282,21 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
     return listeners
 
 
+class _Warnings:
+    """Tells warnings alone, such as that a tracker fails."""
+
+    def on_event(self, event: Event) -> None:
+        """Log a warning."""
+        if isinstance(event, Warned):
+            tell_warning(event.message)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
-        return []
+        return [_Warnings()]
     from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]

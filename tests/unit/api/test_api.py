@@ -16,7 +16,7 @@ import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.errors import ComponentError, ConfigError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
@@ -248,6 +248,39 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
     ):
         with pytest.raises(ConfigError, match=meant):
             call()
+
+
+def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(tmp_path):
+    """Not by the line of lw2g that calls it."""
+
+    def decide(evidence):
+        return evidence.tsk  # what is misspelt
+
+    code = Path(__file__).read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(code, 1) if text.endswith("  # what is misspelt"))
+    place = rf"'tsk' \({Path(__file__).name}:{line}\)$"
+    with pytest.raises(ComponentError, match=place):
+        lw2g.run(
+            baseline="dual-prompt",
+            benchmark="digits",
+            policy=decide,
+            device="cpu",
+            out=tmp_path / "run",
+            epochs=1,
+        )
+
+
+def test_a_tracker_that_fails_is_told_without_progress_too(tmp_path, caplog):
+    """Once, as a warning; the run goes on."""
+
+    def receive(event):
+        raise ValueError("a bug")
+
+    caplog.set_level("INFO", logger="lw2g.progress")
+    options = {"benchmark": "digits", "tasks": 1, "device": "cpu", "out": tmp_path / "run"}
+    lw2g.run(baseline="simple-cil", trackers=receive, progress=False, **options)
+    told = [record.getMessage() for record in caplog.records]
+    assert "warning: tracker 'receive', on_event (RunStarted): ValueError: a bug; the run goes on without" in told
 
 
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):
