@@ -70,11 +70,10 @@ def checks_of(
     chosen = _chosen(catalogue, names, everything=everything, kind=kind)
     options = _options(chosen, settings or {})
     from lw2g.runtime.engine import open_engine
-    from lw2g_testing.kit import contract_cases
 
     open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
     catalogue = lw2g_testing.tiny_catalogue()
-    cases = contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
+    cases = lw2g_testing.contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
     return Checks(cases=list(cases), problems=catalogue.problems)
 
 
