@@ -9,12 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.arguments import SHORT, as_options, with_short
+from lw2g.api.arguments import METHODS, SHORT, as_options, choice_of_word, with_short, word_of_method
 from lw2g.api.experiment import Begun, experiment_of, fork_of
 from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
-from lw2g.ground.notes import tell_note
+from lw2g.ground.notes import tell_note, tell_warning
 from lw2g.ground.spelling import expands_paths
+from lw2g.interfaces.tracker import Warned
 from lw2g.runtime.console import console
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lw2g.api.tabular import RunRecord
     from lw2g.interfaces.component import Kind
-    from lw2g.interfaces.tracker import Tracker
+    from lw2g.interfaces.tracker import Event, Tracker
 
 __all__ = ["continue_run", "fork", "resume", "run"]
 
@@ -39,6 +40,8 @@ def run(
     backbone: Any = None,
     weights: str | Path | None = None,
     trackers: Any = (),
+    recommended: bool = False,
+    trained: bool = False,
     out: str | Path | None = None,
     tasks: int | None = None,
     progress: bool = True,
@@ -74,6 +77,8 @@ def run(
             object.
         trackers: Receives the run's events, such as tensorboard; a list for several. From Python also an
             object with ``on_event``, or a function of an event.
+        recommended: Whether to run the recommended method, which trains nothing, in place of ``baseline``.
+        trained: Whether to run the method that trains, on the first task alone, in place of ``baseline``.
         out: The run's directory; None for a new one in runs/.
         tasks: Number of tasks after which to stop; ``lw2g continue`` continues as if the run had not stopped;
             None for all.
@@ -98,6 +103,9 @@ def run(
             "for several [lw2g.run(..., seed=seed) for seed in seeds], or lw2g.sweep with the axes "
             '{"seed": [0, 1]}; then lw2g.report',
         )
+    word = word_of_method({"recommended": recommended, "trained": trained, "baseline": baseline})
+    if word:
+        baseline = choice_of_word(word)
     local = Locals()
     tracker_names, listeners = split_trackers(trackers)
     given: dict[Kind, Any] = {
@@ -245,8 +253,9 @@ def fork(
         ConfigError: The finished tasks depend on a changed option.
         Interrupted: Ctrl-C stopped the new run, which can be resumed.
     """
-    if "baseline" in overrides:
-        raise ConfigError("baseline: no such argument", "a fork keeps its method; start a new run")
+    for name in ("baseline", *METHODS):
+        if name in overrides:
+            raise ConfigError(f"{name}: no such argument", "a fork keeps its method; start a new run")
     known = Locals.of(local)
     experiment = fork_of(
         run,
@@ -273,9 +282,21 @@ def _callbacks(trackers: Any) -> Sequence[Tracker]:
     return listeners
 
 
+class _Warnings:
+    """Tells warnings alone, such as that a tracker fails."""
+
+    def on_event(self, event: Event) -> None:
+        """Log a warning."""
+        if isinstance(event, Warned):
+            tell_warning(event.message)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
 def _listeners(progress: bool) -> list[Tracker]:
     if not progress:
-        return []
+        return [_Warnings()]
     from lw2g.runtime.progress_display import progress_tracker
 
     return [progress_tracker(console(stderr=True))]

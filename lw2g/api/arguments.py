@@ -34,12 +34,14 @@ __all__ = [
     "as_options",
     "as_typed",
     "backbone_as_typed",
+    "choice_of_word",
     "folder_as_file",
     "for_folder",
     "offered_settings",
     "parse_settings",
     "place_remedy",
     "with_short",
+    "word_of_method",
 ]
 
 _SHORT_FROM_PYTHON = {
@@ -104,6 +106,36 @@ def as_options(
     return with_short(keyed, names)
 
 
+def word_of_method(given: Mapping[str, Any], spelled: str = "{}") -> str:
+    """Return the word that stands for the method of a call; empty without one.
+
+    Args:
+        given: The arguments: which words are given, and ``baseline``.
+        spelled: How one writes the argument ``{}``.
+
+    Raises:
+        ConfigError: There are two words, or one and a baseline.
+    """
+    words = [word for word in METHODS if given.get(word)]
+    if len(words) > 1:
+        named = " and ".join(map(spelled.format, words))
+        raise ConfigError(f"{named} name a method each", "leave one out")
+    if words and given.get("baseline") is not None:
+        raise ConfigError(
+            f"{spelled.format(words[0])} names the baseline", f"leave {spelled.format('baseline')} out"
+        )
+    return words[0] if words else ""
+
+
+def choice_of_word(word: str) -> dict[str, Any]:
+    """Return the baseline for which a word stands, as ``{"name": ..., option: value}``."""
+    chosen = {}
+    for key, value in METHODS[word].items():
+        section, _, option = key.partition(".")
+        chosen[option or "name"] = value
+    return chosen
+
+
 def _require_no_object(key: str, value: Any) -> None:
     """Refuse an object where a name stands for it.
 
@@ -150,9 +182,6 @@ def _unknown(
     if places := places_of(key, catalogue):
         offered = _offered_beside(options, chosen, file)
         remedy = place_remedy(places, offered, '**{{"{}": ...}}', "write {}")
-    if key in METHODS:
-        # a word of the command line; Python names what it stands for
-        remedy = f"give what it stands for: **{dict(METHODS[key])}"
     return ConfigError(f"{key}: no such argument{hint}", remedy)
 
 

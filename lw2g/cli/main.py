@@ -23,7 +23,7 @@ from click.shell_completion import CompletionItem
 import lw2g.cli.bash_words  # noqa: F401  # a shell that asks finds it
 from lw2g import __version__
 from lw2g.cli.own_commands import OWN_COMMANDS
-from lw2g.cli.signals import RUN_OF_COMMAND, unwinding
+from lw2g.cli.signals import RUN_OF_COMMAND, TRACEBACK, unwinding
 from lw2g.cli.signature import documented
 from lw2g.errors import (
     ComponentError,
@@ -45,7 +45,6 @@ __all__ = ["main"]
 
 
 _LONGEST = 2_000
-_TRACEBACK = "--traceback"
 _LINE = "lw2g.line"
 """Where click's context has the words of the command line."""
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
@@ -91,10 +90,10 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept ``--traceback`` anywhere on the command line."""
-        ctx.meta[_TRACEBACK] = _TRACEBACK in args
+        ctx.meta[TRACEBACK] = TRACEBACK in args
         ctx.meta[_LINE] = tuple(args)
         try:
-            return super().parse_args(ctx, [argument for argument in args if argument != _TRACEBACK])
+            return super().parse_args(ctx, [argument for argument in args if argument != TRACEBACK])
         except click.UsageError as error:
             raise self._of_a_command(ctx, error, args) or _told_in_one_line(error) from error
         except PluginError as error:  # Ctrl-C while a stranger's package is asked for its commands
@@ -131,7 +130,7 @@ class Commands(click.Group):
             told = ["interrupted", *getattr(stop, "__notes__", ())]
             raise UserError("; ".join(told), exit_code=Interrupted.exit_code) from None
         except Lw2gError as error:
-            with_traceback = bool(ctx.meta.get(_TRACEBACK))
+            with_traceback = bool(ctx.meta.get(TRACEBACK))
             hint = ""
             if isinstance(error, ComponentError) and not with_traceback:
                 hint = "; --traceback shows how"
@@ -345,7 +344,7 @@ def _refused_by_system(error: OSError) -> str:
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lw2g")
-@click.option(_TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose.")
+@click.option(TRACEBACK, is_flag=True, expose_value=False, help="Show where an error arose.")
 @documented
 def main() -> None:
     """lw2g teaches an image classifier new classes without the old images.

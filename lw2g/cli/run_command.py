@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g import api
-from lw2g.api.arguments import METHODS, as_typed
+from lw2g.api.arguments import METHODS, as_typed, word_of_method
 from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.fetching import fetch_missing
@@ -21,7 +21,6 @@ from lw2g.cli.shared_options import (
     json_option,
     typed_experiment,
     typed_options,
-    word_of_method,
 )
 from lw2g.cli.signature import Further, help_of, option_of, options_of
 from lw2g.runtime.console import note

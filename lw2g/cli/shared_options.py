@@ -22,6 +22,7 @@ from lw2g.api.arguments import (
     parse_settings,
     place_remedy,
     with_short,
+    word_of_method,
 )
 from lw2g.api.experiment import experiment_of
 from lw2g.api.plugins import meant_elsewhere, places_of
@@ -50,7 +51,6 @@ __all__ = [
     "settings_option",
     "typed_experiment",
     "typed_options",
-    "word_of_method",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,14 +85,12 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
         values: What click has parsed; a line that is still being typed lacks some of them.
 
     Raises:
-        UsageError: Two of ``--recommended``, ``--trained`` and ``--baseline`` name a baseline.
-        ConfigError: An option stands alone and behind ``--set``.
+        ConfigError: Two of ``--recommended``, ``--trained`` and ``--baseline`` name a baseline, or an option
+            stands alone and behind ``--set``.
     """
     options: dict[str, Any] = {}
-    word = word_of_method(values)
+    word = word_of_method(values, "--{}")
     if word:
-        if values.get("baseline") is not None:
-            raise click.UsageError(f"--{word} names the baseline; leave --baseline out")
         options = with_short(options, METHODS[word])
     settings = values.get("settings") or {}
     for name, dotted in {**SHORT, "seeds": SHORT["seed"], "orders": "benchmark.order_seed"}.items():
@@ -104,22 +102,6 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     # none given leaves the policy its own
     alone["constraints"] = values.get("constraints") or None
     return with_short(options, alone)
-
-
-def word_of_method(values: Mapping[str, Any]) -> str:
-    """Return the word that stands for a method on a command line; empty without one.
-
-    Args:
-        values: As for :func:`typed_options`.
-
-    Raises:
-        UsageError: There are two.
-    """
-    words = [word for word in METHODS if values.get(word)]
-    if len(words) > 1:
-        named = " and ".join(f"--{word}" for word in words)
-        raise click.UsageError(f"{named} name a method each; leave one out")
-    return words[0] if words else ""
 
 
 def typed_experiment(values: Mapping[str, Any], catalogue: Catalogue | None = None) -> Experiment:

@@ -13,10 +13,12 @@ from typing import Any
 
 from lw2g.errors import EndedBySignal, as_word
 
-__all__ = ["RUN_OF_COMMAND", "saying_what_is_left", "telling_of_exits", "unwinding"]
+__all__ = ["RUN_OF_COMMAND", "TRACEBACK", "saying_what_is_left", "telling_of_exits", "unwinding"]
 
 RUN_OF_COMMAND = "lw2g.run"
 """Where the context of a command keeps the directory of the run that it does."""
+TRACEBACK = "--traceback"
+"""Where it keeps whether tracebacks are to be printed, which this word asks for anywhere on a line."""
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
 

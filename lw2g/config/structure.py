@@ -86,14 +86,16 @@ def structure(
             for name, text in inner:
                 problems.append((f"{key}.{name}".rstrip("."), text))
             continue
+        # what nobody has given is the fault of whoever wrote the class
+        of_class = "" if key in table else f" (the default of {key!r} in {cls.__module__}.{cls.__qualname__})"
         try:
             value = _converter().structure(plain, kind)
             _validate(cls, field, value)
         except cattrs.BaseValidationError as error:
             for text in cattrs.transform_error(error, path="$"):
-                problems.append((key, text.replace(" @ $", " at ")))
+                problems.append((key, text.replace(" @ $", " at ") + of_class))
         except (ValueError, TypeError) as error:
-            problems.append((key, _message(error, field.name)))
+            problems.append((key, _message(error, field.name) + of_class))
         else:
             values[key] = value
     if problems:

@@ -10,7 +10,7 @@ from functools import cache
 
 from lw2g.errors import as_asked, printable
 
-__all__ = ["tell_note", "tell_note_once"]
+__all__ = ["tell_note", "tell_note_once", "tell_warning"]
 
 _LOGGER = logging.getLogger("lw2g.progress")
 
@@ -18,6 +18,11 @@ _LOGGER = logging.getLogger("lw2g.progress")
 def tell_note(text: str) -> None:
     """Log what a user should know, as a warning: Python shows these where a program has set up no logging."""
     _LOGGER.warning("note: %s", printable(as_asked(text)))
+
+
+def tell_warning(text: str) -> None:
+    """Log what has gone wrong beside a run that goes on, in the same manner."""
+    _LOGGER.warning("warning: %s", printable(text))
 
 
 @cache

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from lw2g.errors import ConfigError, shown
+from lw2g.errors import ConfigError, nearest, shown
 
 __all__ = [
     "composed",
@@ -95,7 +95,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
-    else is refused (:class:`ConfigError`); a ``torch.device`` is a text.
+    else is refused (:class:`ConfigError`), as is a keyword that is no parameter; a ``torch.device`` is a text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -113,6 +113,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
+            if inspect.Parameter.VAR_KEYWORD not in kinds:
+                _require_known(kwargs, signature.parameters)
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
             given = bound.arguments.get(name, "")
@@ -132,6 +134,18 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         return function(*bound.args, **bound.kwargs)
 
     return with_paths
+
+
+def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
+    """Refuse a keyword argument that a function does not have.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    known = [name for name in parameters if name != "self"]
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}")
 
 
 def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "choice_of",
     "first_within_error",
     "named_candidate",
+    "named_in_tasks",
     "words_of_choice",
     "words_of_choice_in_tasks",
 ]
@@ -61,7 +62,7 @@ def words_of_choice(choice: Mapping[str, Any]) -> str:
     """Return in a line which head a model has taken, and what the others would be."""
     words = f"head: {_figure(choice)}"
     if others := _others(choice):
-        words += f" (also tried: {others})"
+        words += f" (also tried: {', '.join(map(_figure, others))})"
     if choice["accuracy"] is not None:
         words += f" of {choice['images']} images, each left out in turn"
     words += _reason(choice)
@@ -75,24 +76,46 @@ def words_of_choice_in_tasks(choice: Mapping[str, Any]) -> str:
 
     They are those that it learned, and of an early task they were held against its classes and earlier ones.
     """
-    words = f"head chosen: {named_candidate(choice)}"
+    words = f"head chosen: {named_in_tasks(choice, choice)}"
     if choice["accuracy"] is not None:
         words += (
             f" ({choice['accuracy']:.1f} % of {choice['images']} learned images, each left out as its task "
             "came, among the classes so far: for the choice alone)"
         )
-    if others := _others(choice):
-        words += f"; also tried: {others}"
-    return words + _reason(choice)
+    others = _others(choice)
+    if others:
+        told = [f"{named_in_tasks(entry, choice)}{_accuracy(entry)}" for entry in others]
+        words += f"; also tried: {', '.join(told)}"
+    return words + (_reason(choice) or _lead(choice, others))
 
 
-def _others(choice: Mapping[str, Any]) -> str:
+def named_in_tasks(entry: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
+    """Return a head with its layers and units, as a run reads them.
+
+    Args:
+        entry: The head.
+        choice: The choice: where a candidate reads several layers, each of these is scaled, the last one too.
+    """
+    is_scaled = any(other["layers"] > 1 for other in choice.get("tried", ()))
+    if entry["layers"] == 1 and is_scaled:
+        return f"{named_candidate(entry)} on the scaled last layer"
+    return named_candidate(entry)
+
+
+def _others(choice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the candidates that were not taken."""
-    others = []
-    for entry in choice["tried"]:
-        if any(entry.get(key) != choice.get(key) for key in _NAMED_BY):
-            others.append(_figure(entry))
-    return ", ".join(others)
+    return [entry for entry in choice["tried"] if any(entry.get(key) != choice.get(key) for key in _NAMED_BY)]
+
+
+def _lead(choice: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """Return by how much the best candidate, which was taken, is ahead of the next."""
+    if choice["accuracy"] is None or not others:
+        return ""
+    second = max(others, key=lambda entry: float(entry["accuracy"]))
+    lead = choice["accuracy"] - second["accuracy"]
+    if lead <= choice["standard_error"]:
+        return "; no other is ahead"
+    return f"; ahead of {named_in_tasks(second, choice)} by {lead:.1f} points"
 
 
 def _reason(choice: Mapping[str, Any]) -> str:
@@ -124,5 +147,8 @@ def named_candidate(entry: Mapping[str, Any]) -> str:
 
 def _figure(entry: Mapping[str, Any]) -> str:
     """Return a head with its layers and its accuracy."""
-    accuracy = "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"
-    return f"{named_candidate(entry)}{accuracy}"
+    return f"{named_candidate(entry)}{_accuracy(entry)}"
+
+
+def _accuracy(entry: Mapping[str, Any]) -> str:
+    return "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"

@@ -8,7 +8,7 @@ from typing import Any
 
 from lw2g.errors import counted
 
-__all__ = ["facts_of", "facts_table"]
+__all__ = ["facts_of", "facts_table", "in_a_line", "in_three_lines"]
 
 _SHOWN = 10
 """Classes that are shown by name."""
@@ -34,6 +34,19 @@ def facts_of(model: Any, known: Sequence[str]) -> dict[str, str]:
         "knows": f"{counted(len(known), 'class')}: {names}",
         "learned": f"{learned}, from {model.home.source}" if model.home is not None else learned,
     }
+
+
+def in_a_line(model: Any, known: Sequence[str]) -> str:
+    """Return what a model is, and where it is from; the arguments are those of :func:`facts_of`."""
+    place = "" if model.home is None else f" {model.home.source!r}"
+    facts = facts_of(model, known)
+    return f"<model{place}: {counted(len(known), 'class')}, {facts['method']}; {facts['backbone']}>"
+
+
+def in_three_lines(model: Any, known: Sequence[str]) -> str:
+    """Return the facts of a model; the arguments are those of :func:`facts_of`."""
+    facts = facts_of(model, known)
+    return f"TrainedModel: {facts['method']}; {facts['backbone']}\n  {facts['knows']}\n  {facts['learned']}"
 
 
 def facts_table(facts: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers, Columns
 from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
 from lw2g.model.home import Home, opened_again, refuse_elsewhere
-from lw2g.model.known_facts import facts_of, facts_table
+from lw2g.model.known_facts import facts_of, facts_table, in_a_line, in_three_lines
 from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
 from lw2g.model.rejection import Gaussians, moments_of, no_scores, threshold_of
@@ -48,16 +48,15 @@ class TrainedModel(nn.Module):
     A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
     a file of them, as they come from the backbone that made what it has learned.
 
-    Forwards run in batches of at most ``batch_size`` images, and the last one is as large as what is left:
-    one image costs one. A size that :func:`lw2g.load` was given is kept and filled up, so that an answer has
-    the same bits whatever else was asked; the run's (``run.evaluation_batch``) repeats its predictions.
+    Forwards run in batches of at most ``batch_size`` images; the last one is as large as what is left. A size
+    that :func:`lw2g.load` was given is kept and filled up, so that an answer has the same bits whatever else
+    was asked; the run's (``run.evaluation_batch``) repeats its predictions.
 
     The model moves with ``model.to(device)``, stays in evaluation mode, and its parameters take no gradient;
     floating images may require one.
 
-    Threads may share a model: a lock lets one batch be computed at a time, whoever asks for it, because a
-    forward puts the sets of its images into the backbone. A pickle of a model holds where it lies, and opens
-    it from there.
+    Threads may share a model: a lock lets one batch be computed at a time, as a forward puts the sets of its
+    images into the backbone. A pickle of a model holds where it lies, and opens it from there.
 
     Args:
         parts: What it answers with: a restored session, or what an export holds.
@@ -178,9 +177,12 @@ class TrainedModel(nn.Module):
         return self.home
 
     def __repr__(self) -> str:
+        """Return in one line what the model is, and where it is from."""
+        return in_a_line(self, self.known)
+
+    def __str__(self) -> str:
         """Return in three lines what the model is, what it knows, and where it is from."""
-        method, backbone, classes, learned = facts_of(self, self.known).values()
-        return f"TrainedModel: {method}; {backbone}\n  {classes}\n  {learned}"
+        return in_three_lines(self, self.known)
 
     def _repr_html_(self) -> str:
         """Show a notebook the same."""

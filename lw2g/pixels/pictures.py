@@ -47,6 +47,8 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
         DataError: There is none, or something is no image.
     """
     given: Any = images
+    if isinstance(given, np.ndarray) and given.ndim == 3:
+        _require_channels_last(given.shape)
     if isinstance(given, Tensor | np.ndarray):
         given = list(given) if given.ndim == 4 else [given]
     elif isinstance(given, _KINDS) or hasattr(given, "read"):
@@ -65,6 +67,20 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
         names += [_name_of(file) or f"image {len(names) + number}" for number, file in enumerate(files, 1)]
     # read once they are named: an upload is closed when its request is answered
     return [content_of(image) if hasattr(image, "read") else image for image in listed], names
+
+
+def _require_channels_last(shape: tuple[int, ...]) -> None:
+    """Refuse an array that may be an image with its channels first, or several grey ones.
+
+    Raises:
+        DataError: It may.
+    """
+    if shape[0] in (3, 4) and shape[-1] not in (1, 3, 4):
+        number, height, width = shape
+        raise DataError(
+            f"an array {list(shape)} may be one image with its channels first, or {number} grey images",
+            f"put channels last, [{height}, {width}, {number}], or give a list of [{height}, {width}]",
+        )
 
 
 def _files_at(image: Any) -> Sequence[ImageLike]:

@@ -11,7 +11,7 @@ from lw2g.config.roles import role_of_key
 from lw2g.disk.contents import record_hash
 from lw2g.disk.plugin_code import code_among, is_of_several, mixed_code
 from lw2g.errors import as_word, counted
-from lw2g.maths.choosing import named_candidate
+from lw2g.maths.choosing import named_in_tasks
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.run_draws import draw_of, named_orders, named_seeds
@@ -145,7 +145,7 @@ def heads_taken(rows: Rows) -> Iterator[str]:
     """Yield which heads the runs of each row have taken that chose one by themselves."""
     for label, runs in rows:
         choices = [(run.record.get("findings") or {}).get("choice") for run in runs]
-        taken = Counter(named_candidate(choice) for choice in choices if choice is not None)
+        taken = Counter(named_in_tasks(choice, choice) for choice in choices if choice is not None)
         if len(taken) == 1:
             yield f"head taken by {label}: {next(iter(taken))}"
         elif taken:

@@ -234,7 +234,14 @@ def _own_place(frames: Sequence[Frame], entries: Sequence[Registered], entry: Re
     own = [frame for frame in owned if _ships(entry, frame) or _defines(entry, frame)]
     of_others = [frame for frame in owned if not _is_core(frame.module)]
     (frame, *_) = own or of_others or owned
+    if frame.module == _OF_FUNCTIONS:
+        called = frames[frames.index(frame) + 1 :]
+        frame = next((one for one in reversed(called) if one.module == called[0].module), frame)
     return _in_package(frame.module, frame.place)
+
+
+_OF_FUNCTIONS = "lw2g.api.given_objects"
+"""The module that calls a function of a program in a component's place: the line of that one is meant."""
 
 
 def _in_package(module: str, place: str) -> str:

@@ -191,7 +191,7 @@ def require_step(output: object, whose: str) -> StepOutput:
         ContractError: It is no StepOutput with a scalar loss.
     """
     if isinstance(output, StepOutput):
-        if isinstance(output.loss, Tensor) and output.loss.numel() == 1:
+        if isinstance(output.loss, Tensor) and not output.loss.ndim:
             return output
         if isinstance(output.loss, Tensor):
             returned = f"a loss of shape {list(output.loss.shape)}"

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MIXABLE", "Report", "report"]
 
+_ENDINGS = (".html", ".htm", "")
+"""How the name of a page may end."""
+
 
 @expands_paths
 def report(
@@ -200,7 +203,7 @@ class Report(Tabular):
             out: Write a page with figures, one file that needs no network, instead of text.
 
         Raises:
-            ConfigError: The file is no report, or cannot be written.
+            ConfigError: The name ends as that of no page, the file is no report, or it cannot be written.
         """
         from lw2g_page.page import MARK
 
@@ -209,6 +212,11 @@ class Report(Tabular):
         if out.exists() and not out.read_bytes().startswith(MARK.encode()):
             raise ConfigError(
                 f"--html: {str(out)!r} exists and is not a report", "choose another name, or remove it"
+            )
+        if out.suffix.lower() not in _ENDINGS:
+            raise ConfigError(
+                f"--html: {str(out)!r} would be a page and no {out.suffix}",
+                "end its name in .html or .htm; a browser prints that as PDF",
             )
         content = self.to_html().encode()
         try:
@@ -224,10 +232,11 @@ class Report(Tabular):
         """Return a row per table, row and metric: mean, deviation, n, published value, difference, giver.
 
         What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin`` and
-        ``given_tuned_on``; they are None for runs of one's own.
+        ``given_tuned_on``; they are None for runs of one's own. A key that is None in all rows is left out.
         """
-        entries: list[Row] = json.loads(self.to_text("json"))["entries"]
-        return entries
+        entries: list[dict[str, Any]] = json.loads(self.to_text("json"))["entries"]
+        told = {key for entry in entries for key, value in entry.items() if value is not None}
+        return [{key: value for key, value in entry.items() if key in told} for entry in entries]
 
     def __str__(self) -> str:
         return self.to_text()

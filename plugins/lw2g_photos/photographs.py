@@ -17,6 +17,7 @@ from lw2g.errors import ConfigError, DataError, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.runtime.importing import importing_torch
+from lw2g_photos import step_reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +113,7 @@ def start(
         device=device,
         crops=crops,
     )
-    return _at_home(model, report, weights, device, local), report
+    return _at_home(model, report, weights, device, local), step_reports.learned(report)
 
 
 @expands_paths
@@ -157,7 +158,8 @@ def learn(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The new model, and the report as ``lw2g learn --json`` prints it. Shares are in percent, and what
+        The new model, and the report as ``lw2g learn --json`` prints it; a prompt shows it in one line, and
+        ``dict(report)`` whole. Shares are in percent, and what
         nothing tells is None:
 
         - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of folders (the
@@ -196,7 +198,7 @@ def learn(
         device=device,
         crops=crops,
     )
-    return _at_home(learned, report, weights, device, local), report
+    return _at_home(learned, report, weights, device, local), step_reports.learned(report)
 
 
 @expands_paths
@@ -242,7 +244,7 @@ def unlearn(
     reduced, report = remove(
         Path(model), name, catalogue, out=_path(out), weights=_path(weights), device=device
     )
-    return _at_home(reduced, report, weights, device, local), report
+    return _at_home(reduced, report, weights, device, local), step_reports.unlearned(report)
 
 
 @expands_paths
@@ -310,7 +312,7 @@ def test(
         )
     if isinstance(strangers, str):
         strangers = Path(strangers)
-    return count(opened, _source(folder), strangers, reject, crops)
+    return step_reports.tested(count(opened, _source(folder), strangers, reject, crops))
 
 
 test.__test__ = False  # type: ignore[attr-defined]  # by its name pytest would take it for a test

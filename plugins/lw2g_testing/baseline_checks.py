@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -21,10 +22,19 @@ from lw2g.learning.evidence.trial import Trials
 from lw2g.learning.session import Session
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.boundary import BackboneChangedError
-from lw2g_testing.cases import ContractViolation, NotApplicable, NotBuilt, Subject, check, error_line
+from lw2g_testing.cases import (
+    ContractViolation,
+    NotApplicable,
+    NotBuilt,
+    RaisedError,
+    Subject,
+    check,
+    error_line,
+    told_line,
+)
 from lw2g_testing.changes import changed, everything, flags, modules_of, wiring
 from lw2g_testing.guards import seeded
-from lw2g_testing.moved_session import moved_session
+from lw2g_testing.moved_session import MovedSession, moved_session
 from lw2g_testing.small_run import (
     begin,
     evaluate,
@@ -47,6 +57,9 @@ def check_learns_a_small_stream(subject: Subject) -> None:
     run = whole(subject)
     if not isinstance(run, Exception):
         return
+    message = _wrong_shape(subject)
+    if message:  # of which most errors of a run are the consequence
+        raise RaisedError(message) from run
     message = error_line(run)
     if not isinstance(run.__cause__ if isinstance(run, NotBuilt) else run, _NO_SIZE):
         message += (
@@ -54,7 +67,41 @@ def check_learns_a_small_stream(subject: Subject) -> None:
             "6 images each) on a ViT of 6 blocks, width 32 and 4 heads: where its defaults need more, give "
             "the check options"
         )
-    raise ContractViolation(message) from run
+    raise RaisedError(message) from run
+
+
+def _wrong_shape(subject: Subject) -> str:
+    """Return what a baseline returns of another shape than it has to, with the line; empty if nothing is."""
+    if subject.component.kind != "baseline":
+        return ""
+    try:
+        session = opened(subject)
+        begin(session, 0)
+        now = MovedSession(session=session)
+        images = now.images
+        batch = now.batch(range(images))
+        with torch.no_grad():
+            features = now.baseline.features(batch, now.pool.force(0))
+            if features.ndim != 2 or len(features) != images:
+                wanted = f"return [{images}, F], a row an image"
+                return _shape_told(now.baseline.features, features, images, wanted)
+            logits = now.baseline.logits(now.as_answers(features))
+    except Exception:  # a plugin's code may raise anything, which is told as it is
+        return ""
+    classes = now.baseline.context.num_classes
+    if logits.shape != (images, classes):
+        wanted = f"return [{images}, {classes}], a column for each class of the stream (context.num_classes)"
+        return _shape_told(now.baseline.logits, logits, images, wanted)
+    return ""
+
+
+def _shape_told(method: Any, returned: Tensor, images: int, wanted: str) -> str:
+    """Return what a method returns, what it has to, and its line that returns."""
+    name = method.__name__
+    lines, first = inspect.getsourcelines(method)
+    returning = [number for number, text in enumerate(lines, first) if text.strip().startswith("return ")]
+    place = told_line(inspect.getfile(method), (returning or [first])[-1], name)
+    return f"{name} returns {list(returned.shape)} for {images} images; {wanted} ({place})"
 
 
 @check("baseline", applies=lambda subject: bool(subject.component.presets or subject.component.tuned))

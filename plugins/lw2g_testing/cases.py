@@ -8,6 +8,7 @@ the failure. A component's cases leave out checks that do not concern it.
 
 from __future__ import annotations
 
+import linecache
 import sys
 import time
 import traceback
@@ -17,9 +18,7 @@ from typing import Any, Literal, TypeVar
 from unittest import SkipTest
 
 import attrs
-import torch
 
-import lw2g
 from lw2g.errors import PluginError, message_of
 from lw2g.ground.docstrings import docstring
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
@@ -33,6 +32,7 @@ __all__ = [
     "ContractViolation",
     "NotApplicable",
     "NotBuilt",
+    "RaisedError",
     "Subject",
     "check",
 ]
@@ -44,6 +44,10 @@ class ContractViolation(AssertionError):
     """A component breaks a promise; the message says what its author must do."""
 
 
+class RaisedError(ContractViolation):
+    """A component's code raises an error, which other checks of it would meet again."""
+
+
 class NotApplicable(SkipTest):
     """A check cannot run; pytest counts it as skipped.
 
@@ -53,10 +57,11 @@ class NotApplicable(SkipTest):
 
 UNBUILT = "cannot be built: "
 """How the message of a component begins that cannot be built: no other check says more of it."""
-_NOT_THE_AUTHOR_S = (
-    "<",  # importlib's own frames, and code that attrs writes
-    *(str(Path(str(module.__file__)).parent) for module in (torch, lw2g, sys.modules[__package__])),
-)
+_NOT_THE_AUTHOR_S = sys.stdlib_module_names | {
+    *("lw2g", "lw2g_testing"),
+    *("attr", "numpy", "pluggy", "scipy", "sklearn", "timm", "torch", "torchvision"),
+}
+"""Packages in which no author of a component looks for a fault."""
 
 
 class NotBuilt(Exception):
@@ -68,20 +73,41 @@ def error_line(error: BaseException) -> str:
     if isinstance(error, NotBuilt) and error.__cause__ is not None:
         why = error_line(error.__cause__).removeprefix(f"{PluginError.__name__}: ")
         target = str(error)
-        if " (in " not in why and target not in why:  # no line of the plugin is at fault, but what it lacks
+        # no line of the plugin is at fault, but what it lacks
+        if not _line_of_author(error.__cause__) and target not in why:
             why += f" (build of {target!r})"
         return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
     line = f"{type(error).__name__}: {text}"
+    place = _line_of_author(error)
+    return f"{line} ({place})" if place else line
+
+
+def _line_of_author(error: BaseException) -> str:
+    """Return the line of the component's code that raised an error, as :func:`told_line` does; or nothing."""
     # a module that cannot be imported has its line in the cause of the error
     raised: BaseException | None = error
     while raised is not None:
-        # the innermost call outside of torch and lw2g, where the author can look
-        for frame in reversed(traceback.extract_tb(raised.__traceback__)):
-            if not frame.filename.startswith(_NOT_THE_AUTHOR_S):
-                return f"{line} (in {frame.name}, {Path(frame.filename).name}:{frame.lineno})"
+        if isinstance(raised, SyntaxError) and raised.filename:
+            return told_line(raised.filename, raised.lineno or 1)
+        # the innermost call of the author's: what that one calls in turn may have raised the error
+        for frame, number in reversed(list(traceback.walk_tb(raised.__traceback__))):
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            file = frame.f_code.co_filename
+            # code that is generated has no file
+            if package not in _NOT_THE_AUTHOR_S and not file.startswith("<"):
+                return told_line(file, number, frame.f_code.co_name)
         raised = raised.__cause__
-    return line
+    return ""
+
+
+def told_line(file: str, number: int, function: str = "") -> str:
+    """Return a line of a file with its place, the file from the working directory on where it is below."""
+    path = Path(file)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    where = f", in {function}" if function else ""
+    return f"{path}:{number}{where}: {linecache.getline(file, number).strip()}"
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -172,6 +198,7 @@ class CheckResult:
         status: ``"passed"``, ``"failed"`` or ``"skipped"`` (the check cannot run here).
         message: What the author must do, or why it was skipped.
         seconds: Duration.
+        error: The violation, whose cause has the traceback; None unless it failed.
     """
 
     kind: Kind
@@ -181,6 +208,7 @@ class CheckResult:
     status: Literal["passed", "failed", "skipped"]
     message: str
     seconds: float
+    error: ContractViolation | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -206,8 +234,10 @@ class ContractCase:
         except NotApplicable:
             raise
         except Exception as error:  # a plugin's code may raise anything
+            violation: type[ContractViolation] = RaisedError
             message = error_line(error)
             if isinstance(error, ContractViolation):
+                violation = type(error)
                 message = str(error)
             # its retrieval may be somebody else's: the message must name the component at fault
             component = self.subject.component
@@ -219,13 +249,14 @@ class ContractCase:
                     f"retrieval {strategy!r} breaks a promise of its own; see `lw2g check {strategy}` first. "
                     f"Found: {message}"
                 )
-            raise ContractViolation(message) from error
+            raise violation(message) from error
 
     def result(self) -> CheckResult:
         """Run the check and return its result; an error in the component's code is a failure too."""
         began = time.perf_counter()
         status: Literal["passed", "failed", "skipped"] = "passed"
         message = ""
+        error: ContractViolation | None = None
         try:
             self.run()
         except NotApplicable as reason:
@@ -234,6 +265,7 @@ class ContractCase:
         except ContractViolation as violation:
             status = "failed"
             message = str(violation)
+            error = violation
         return CheckResult(
             kind=self.check.kind,
             component=self.subject.component.name,
@@ -242,6 +274,7 @@ class ContractCase:
             status=status,
             message=message,
             seconds=time.perf_counter() - began,
+            error=error,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ import click
 from lw2g.api.plugins import KINDS
 from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option, settings_option
+from lw2g.cli.signals import TRACEBACK
 from lw2g.cli.signature import help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note
@@ -29,7 +31,8 @@ __all__ = ["check"]
 _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
 
 
-_EXIT = "The exit code is 1 if a check fails."
+_EXIT = """Once a component's code raises an error, its other checks are not tried; --traceback shows how it came to
+it. The exit code is 1 if a check fails."""
 
 
 @click.command(
@@ -41,43 +44,62 @@ _EXIT = "The exit code is 1 if a check fails."
 @settings_option(checks_of, complete=False)
 @options_of(checks_of, "device")
 @json_option("Print a JSON list.")
-def check(names: Sequence[str], as_json: bool, **options: Any) -> None:
-    """Print a line per check, and at the end what has failed."""
+@click.pass_context
+def check(context: click.Context, names: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Print a line per check, and at the end what has failed and why."""
     checks = checks_of(*names, **options)
-    results = _run(checks.cases, quiet=as_json)  # prints as it goes: all checks take minutes
+    tracebacks = bool(context.meta.get(TRACEBACK))
+    # prints as it goes: all checks take minutes
+    results = _run(checks.cases, quiet=as_json, tracebacks=tracebacks)
     if as_json:
-        click.echo(json.dumps([attrs.asdict(result) for result in results], indent=1))
+        told = [attrs.asdict(result, filter=lambda field, _: field.name != "error") for result in results]
+        click.echo(json.dumps(told, indent=1))
     if checks.problems:
         note(f"problems with plugins: {len(checks.problems)}, not checked here; see `lw2g doctor`")
     if any(result.status == "failed" for result in results):
         raise click.exceptions.Exit(1)
 
 
-def _run(cases: Sequence[ContractCase], *, quiet: bool) -> list[CheckResult]:
-    """Run all cases; unless quiet, print each result under the name of its component."""
-    from lw2g_testing.cases import UNBUILT
+def _run(cases: Sequence[ContractCase], *, quiet: bool, tracebacks: bool) -> list[CheckResult]:
+    """Run the cases; unless quiet, print each result under the name of its component.
+
+    Once the code of a component has raised an error, its other checks are not tried.
+    """
+    from lw2g_testing.cases import RaisedError
 
     out = console()
     results: list[CheckResult] = []
     shown: set[tuple[str, ...]] = set()
-    unbuilt: set[Subject] = set()
+    broken: set[Subject] = set()
+    not_tried = 0
     waiting = out.status("") if out.is_terminal and not quiet else nullcontext()
     with waiting as status:
         for number, case in enumerate(cases, 1):
-            if case.subject in unbuilt:  # the others would say so again
+            if case.subject in broken:
+                not_tried += 1
                 continue
             if status is not None:
                 component = case.subject.component
                 status.update(f"{number}/{len(cases)}  {component.kind} {component.name}: {case.check.name}")
             result = case.result()
             results.append(result)
-            if result.message.startswith(UNBUILT):
-                unbuilt.add(case.subject)
+            if isinstance(result.error, RaisedError):
+                broken.add(case.subject)
             if not quiet:
                 _print(out, result, shown)
+                if tracebacks and result.error is not None:
+                    _print_traceback(out, result.error)
     if not quiet:
-        _print_summary(out, results)
+        _print_summary(out, results, not_tried)
     return results
+
+
+def _print_traceback(out: Console, error: BaseException) -> None:
+    """Print how the component's code came to an error, or the check to its verdict."""
+    from rich.text import Text
+
+    lines = traceback.format_exception(error.__cause__ or error)
+    out.print(Text("".join(lines)), soft_wrap=True)
 
 
 def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> None:
@@ -103,19 +125,28 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
     out.print(row)
 
 
-def _print_summary(out: Console, results: Sequence[CheckResult]) -> None:
-    """Print how many checks passed, failed and were skipped, and which failed."""
+def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int) -> None:
+    """Print how many checks passed, failed, were skipped and not tried, and at last what failed and why."""
     from rich.text import Text
 
     counts = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
     components = {(result.kind, result.component) for result in results}
+    further = ""
+    if not_tried:
+        further = f", {not_tried} not tried, as they would meet the error again"
     out.print(
         Text(
-            f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped: "
+            f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped{further}: "
             f"{counted(len(components), 'component')} in {seconds:.1f} s"
         )
     )
+    # a cause of several failures of a component stands once
+    causes: dict[tuple[str, str], list[str]] = {}
     for result in results:
         if result.status == "failed":
-            out.print(Text(f"  failed: {result.kind} {result.component}: {result.check}", style="red"))
+            cause = (f"{result.kind} {result.component}", result.message)
+            causes.setdefault(cause, []).append(result.check)
+    for (component, message), checks in causes.items():
+        told = f"  failed: {component}: {', '.join(checks)}: {message}"
+        out.print(Text(told, style="red"), soft_wrap=True)

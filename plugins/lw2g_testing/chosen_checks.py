@@ -63,14 +63,17 @@ def checks_of(
         UnknownComponentError: A name is not registered.
         PluginError: A component cannot be used as it is registered.
     """
-    from lw2g.runtime.engine import open_engine
-    from lw2g_testing import contract_cases, tiny_catalogue
+    import lw2g_testing
 
-    open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
-    catalogue = tiny_catalogue()
+    # names and options are refused before torch is imported, which what is tiny is made with
+    catalogue = lw2g_testing.tiny_catalogue() if TINY in names else lw2g_testing.load_catalogue()
     chosen = _chosen(catalogue, names, everything=everything, kind=kind)
     options = _options(chosen, settings or {})
-    cases = contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
+    from lw2g.runtime.engine import open_engine
+
+    open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
+    catalogue = lw2g_testing.tiny_catalogue()
+    cases = lw2g_testing.contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
     return Checks(cases=list(cases), problems=catalogue.problems)
 
 

@@ -12,9 +12,9 @@ import attrs
 import numpy as np
 import torch
 
-from lw2g.errors import ConfigError, DataError, message_of
+from lw2g.errors import ConfigError, DataError
 from lw2g.ground.network import without_network
-from lw2g_testing.cases import ContractViolation, NotApplicable, Subject
+from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, error_line
 
 __all__ = ["Generators", "available", "available_once", "bearing", "seeded"]
 
@@ -66,8 +66,7 @@ def bearing(what: str, remedy: str) -> Iterator[None]:
     except (ContractViolation, NotApplicable):
         raise
     except Exception as error:  # a plugin's code may raise anything
-        text = " ".join(message_of(error).split())
-        raise ContractViolation(f"{what} raises {type(error).__name__} ({text}); {remedy}") from error
+        raise ContractViolation(f"{what} raises {error_line(error)}; {remedy}") from error
 
 
 @attrs.frozen(kw_only=True)

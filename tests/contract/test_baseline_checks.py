@@ -116,6 +116,19 @@ class GrowingSet(SPromptPlusPlus):
 # -- forward -------------------------------------------------------------------------------------------------
 
 
+# before what comes of it, and by the line that returns
+@breaks("learns_a_small_stream", r"^logits returns \[27, 2\] .*; return \[27, 7\].*in logits: return super")
+class FewLogits(SPromptPlusPlus):
+    def logits(self, features):
+        return super().logits(features)[:, :2]
+
+
+@breaks("learns_a_small_stream", r"^features returns \[27\] .*; return \[27, F\], .*in features: return super")
+class FlatFeatures(SPromptPlusPlus):
+    def features(self, batch, routing):
+        return super().features(batch, routing).mean(dim=1)
+
+
 @breaks("learns_a_small_stream", "logits of sample 'test/0' are not finite")
 class UndefinedScores(SPromptPlusPlus):
     def logits(self, features):
@@ -319,4 +332,4 @@ def test_no_failure_is_without_its_reason() -> None:
     failed = [case.result() for case in contract_cases(component) if case.check.name.startswith("site")]
     assert {one.status for one in failed} == {"failed"}
     for one in failed:
-        assert re.search(r"KeyError: without a message \(in sites, test_baseline_checks", one.message)
+        assert re.search(r"KeyError: without a message \(.*test_baseline_checks\.py:[0-9]+, in sites: ", one.message)

@@ -92,13 +92,24 @@ def test_every_command_of_the_page_works(tmp_path: Path) -> None:
         assert excerpt in (tmp_path / path.removeprefix("# ")).read_text(encoding="utf-8")
 
 
+def test_the_loss_of_the_page_runs(tmp_path: Path) -> None:
+    """The first block is a program that learns digits and prints what it has reached."""
+    program, _ = blocks("py")
+    (tmp_path / "mine.py").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<run 'runs/")
+
+
 def test_the_phase_of_the_page_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The example behind the page's method learns, resumes, and leaves means of length 1 in its head."""
     monkeypatch.chdir(tmp_path)
     new_plugin("my-method", kind="baseline")
     monkeypatch.syspath_prepend(tmp_path / "my-method" / "src")
     baseline = importlib.import_module("my_method.baseline")
-    (code,) = blocks("py")
+    _, code = blocks("py")
     space = dict(vars(baseline))
     exec(compile(code, "plugins.md", "exec", dont_inherit=True), space)
     component = importlib.import_module("my_method.plugin").COMPONENT

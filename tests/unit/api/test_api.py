@@ -16,7 +16,7 @@ import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
-from lw2g.errors import ConfigError, DataError, Lw2gError
+from lw2g.errors import ComponentError, ConfigError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
@@ -30,7 +30,8 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "python.md"
 def test_every_example_of_the_page_runs(tmp_path, monkeypatch):
     """What docs/howto/python.md shows is what happens."""
     monkeypatch.chdir(tmp_path)
-    assert doctest.testfile(str(PAGE), module_relative=False).failed == 0
+    tried = doctest.testfile(str(PAGE), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert tried.failed == 0
 
 
 # -- images in place of a benchmark ----------------------------------------------------------------------
@@ -187,7 +188,12 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
     """Options have dotted keys; a single data set is no pair of training and test images."""
     images = np.zeros((4, 8, 8), np.uint8)
     told = [
-        ({"trained": True}, r"trained: no such argument; give what it stands for: \*\*{'baseline': "),
+        ({"trained": True}, "trained names the baseline; leave baseline out"),
+        ({"trained": True, "recommended": True}, "recommended and trained name a method each; leave one out"),
+        (
+            {"recommended": True, "baseline": None, "baseline.name": "l2p"},
+            "given twice: as baseline and as baseline.name; leave",
+        ),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
         ({"lr": 1, "baseline": "dual-prompt"}, r'lr: no such argument; write \*\*{"baseline.lr": \.\.\.}$'),
         ({"lr": 0.1}, r'nothing that is chosen here has it; of others: \*\*{"baseline.lr": \.\.\.} or'),
@@ -219,6 +225,63 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
         assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="baseline: no such argument; a fork keeps its method"):
         lw2g.fork(tmp_path, 1, baseline="l2p")
+
+
+def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
+    """As on the command line; an option beside it wins."""
+    record = lw2g.run(benchmark="digits", recommended=True, tasks=1, device="cpu", out=tmp_path / "run")
+    baseline = record["config"]["baseline"]
+    assert (baseline["name"], baseline["head"]) == ("simple-cil", "auto")
+    options = {"baseline.head": "lda"}
+    record = lw2g.run(
+        benchmark="digits", recommended=True, tasks=1, device="cpu", out=tmp_path / "other", **options
+    )
+    assert record["config"]["baseline"]["head"] == "lda"
+
+
+def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
+    """By every function, before anything is read."""
+    for call, meant in (
+        (lambda: lw2g.start(tmp_path, "model", devise="cpu"), r"devise: .* \(did you mean 'device'\?\)"),
+        (lambda: lw2g.sweep({}, jbs=2), r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out"),
+        (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
+        (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
+    ):
+        with pytest.raises(ConfigError, match=meant):
+            call()
+
+
+def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(tmp_path):
+    """Not by the line of lw2g that calls it."""
+
+    def decide(evidence):
+        return evidence.tsk  # what is misspelt
+
+    code = Path(__file__).read_text(encoding="utf-8").splitlines()
+    line = next(number for number, text in enumerate(code, 1) if text.endswith("  # what is misspelt"))
+    place = rf"'tsk' \(.*{Path(__file__).name}:{line}\)$"
+    with pytest.raises(ComponentError, match=place):
+        lw2g.run(
+            baseline="dual-prompt",
+            benchmark="digits",
+            policy=decide,
+            device="cpu",
+            out=tmp_path / "run",
+            epochs=1,
+        )
+
+
+def test_a_tracker_that_fails_is_told_without_progress_too(tmp_path, caplog):
+    """Once, as a warning; the run goes on."""
+
+    def receive(event):
+        raise ValueError("a bug")
+
+    caplog.set_level("INFO", logger="lw2g.progress")
+    options = {"benchmark": "digits", "tasks": 1, "device": "cpu", "out": tmp_path / "run"}
+    lw2g.run(baseline="simple-cil", trackers=receive, progress=False, **options)
+    told = [record.getMessage() for record in caplog.records]
+    assert "warning: tracker 'receive', on_event (RunStarted): ValueError: a bug; the run goes on without" in told
 
 
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):

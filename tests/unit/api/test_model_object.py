@@ -117,11 +117,7 @@ def test_a_first_model_is_made_on_an_object_and_goes_on_with_it(tmp_path):
     model, _ = lw2g.start(
         (shades, names), tmp_path / "model", backbone=timm_model(0), head="lda", device="cpu"
     )
-    assert (
-        repr(model)
-        .splitlines()[0]
-        .startswith("TrainedModel: simple-cil with head lda; local-vit-tiny-patch16-224")
-    )
+    assert "simple-cil with head lda; local-vit-tiny-patch16-224" in repr(model)
     _, report = model.learn((shades[:2] + 5, ["new"] * 2), out=tmp_path / "more")
     assert [entry["class"] for entry in report["classes"]] == ["new"]
     again = lw2g.load(tmp_path / "model", device="cpu", local={"backbone": timm_model(0)})

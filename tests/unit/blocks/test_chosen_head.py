@@ -62,6 +62,8 @@ def test_it_takes_the_smallest_that_finds_as_many(told_by: slice, taken: tuple[s
     assert tried == [("lda", 1), ("ridge", 3), ("lda", 3)]
     words = words_of_choice_in_tasks(choice)
     assert words.startswith(f"head chosen: {taken[0]}")
+    assert "lda on the scaled last layer" in words
+    assert "; ahead of " in words or "; no other is ahead" in words
     assert " of 60 learned images, each left out as its task came, among the classes so far: for" in words
 
 

@@ -109,6 +109,20 @@ def test_problems_of_a_nested_table_have_its_path():
     ]
 
 
+def test_a_default_of_another_type_is_told_with_its_class():
+    """It is a mistake of whoever wrote the class, and not of whoever runs it."""
+
+    @attrs.frozen(kw_only=True)
+    class Wrong:
+        rate: float = attrs.field(default="a")
+
+    ((key, text),) = structure(Wrong, {})[1]
+    assert key == "rate"
+    assert text.startswith("expected a number but got 'a' (the default of 'rate' in ")
+    assert text.endswith(".Wrong)")
+    assert structure(Wrong, {"rate": "b"})[1] == [("rate", "expected a number but got 'b'")]
+
+
 def test_all_problems_of_a_table_are_found_at_once():
     """Unknown keys, wrong types and values out of range are told together."""
     table = {"epochs": "x", "rate": 7, "rule": "no", "unknown": 1, "word": "fine"}

@@ -61,15 +61,17 @@ def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
-    """What it is, what it knows, where it is from; of many classes the first ones."""
+    """What it is, what it knows, where it is from; of many classes the first ones. A prompt shows one line."""
     model = lw2g.load(folder, device="cpu")
-    assert repr(model).splitlines() == [
+    what = "2 classes, simple-cil with head lda; micro at 32 pixels, on cpu"
+    assert repr(model) == f"<model {str(folder)!r}: {what}>"
+    assert str(model).splitlines() == [
         "TrainedModel: simple-cil with head lda; micro at 32 pixels, on cpu",
         "  2 classes: dark, light",
         f"  1 task, from {folder}",
     ]
     model.known = tuple(f"class {number}" for number in range(12))
-    assert repr(model).splitlines()[1].endswith("class 8, class 9, ...")
+    assert str(model).splitlines()[1].endswith("class 8, class 9, ...")
     assert "<td>12 classes: class 0" in model._repr_html_()
 
 

@@ -9,6 +9,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -346,6 +347,8 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
         (7, "an object of type int is no image; give paths, bytes or open files, PIL images"),
         ([[1, 2]], "an object of type list is no image"),
         ({"a.png": 1}, "an object of type dict is no image"),
+        (np.zeros((3, 16, 20), np.uint8), r"may be one image .*, or 3 grey images; .* last, \[16, 20, 3\]"),
+        (np.zeros((4, 8, 9)), r"channels first, or 4 grey images; put channels last, \[8, 9, 4\], or give a"),
         (torch.zeros(2, 16, 16), r"expected a tensor \[3, H, W\] but got \[2, 16, 16\]; put channels first"),
         (
             torch.zeros(3, 17, 16),

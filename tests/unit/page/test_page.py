@@ -119,6 +119,16 @@ def test_only_reports_are_written_over(write_full_run):
     assert (run.path / "record.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_page_is_called_a_page(write_full_run, tmp_path):
+    """The endings that work are named, and nothing is written."""
+    run = write_full_run("run", policy="min")
+    result = report(run.path, "--html", tmp_path / "out.pdf")
+    assert result.exit_code == 2
+    assert "out.pdf' would be a page and no .pdf; end its name in .html or .htm" in result.output
+    assert not (tmp_path / "out.pdf").exists()
+
+
 @pytest.mark.parametrize(
     ("streams", "kind"),
     [

@@ -114,6 +114,7 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ((IMAGES, [0, 1, np.nan]), "label 2 is nan, and no class"),
         ((IMAGES, np.array([0.0, 1.0, 2.0])), "label 0 is 0.0, and no class"),
         ((IMAGES, [True, False, True]), "label 0 is True, and no class"),
+        ((IMAGES, np.array([0, 1, -1])), "label 2 is -1, and no class; give the name of a class or its number"),
         ((IMAGES, ["a", "b", " "]), "no class can be called ''; rename it"),
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
         (([np.full((4, 4, 3), np.nan)], ["a"]), "image 0: pixels of float64 from nan to nan have no"),
@@ -147,6 +148,16 @@ def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, 
     assert message in str(told.value)
     assert "folder:" not in str(told.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prompt_shows_a_report_in_a_line(model: Any, given: Any, tmp_path: Path) -> None:
+    """Where it is, how much, how good; it is a dict all the same."""
+    learned, report = model.learn((drawn("blue", 3, 7), ["green"] * 3), out=tmp_path / "more")
+    assert repr(report).startswith(f"<report {str(tmp_path / 'more')!r}: 3 images of 1 class")
+    assert dict(report) == report
+    assert repr(model.test(given)).startswith("<report of a test: accuracy 100.0 % of 12 images (")
+    _, report = learned.unlearn("green", out=tmp_path / "less")
+    assert repr(report) == f"<report {str(tmp_path / 'less')!r}: without 'green'; 2 classes>"
 
 
 def test_what_labelled_images_cannot_do_is_told(model: Any, tmp_path: Path) -> None:

@@ -458,8 +458,12 @@ def without_gradients(output):
             lambda output: attrs.evolve(output, loss=output.loss.expand(2)),
             r"step: returned a loss of shape \[2\]; return",
         ),
+        (
+            lambda output: attrs.evolve(output, loss=output.loss[None]),
+            r"step: returned a loss of shape \[1\]; return",
+        ),
     ],
-    ids=["detached", "none", "number", "vector"],
+    ids=["detached", "none", "number", "vector", "vector of one"],
 )
 def test_a_step_without_a_loss_to_go_down_is_told(go, monkeypatch, change, told):
     """What a phase's step returns is looked at before the backward pass."""
