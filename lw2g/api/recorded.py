@@ -158,6 +158,17 @@ class Recorded:
         }
         return f"{text} ({state}){ways.get(state, '')}"
 
+    def require_whole_answers(self) -> None:
+        """Refuse predictions that are not those that the record lists; it may have none beside it.
+
+        Raises:
+            DataError: They are others, or some are missing.
+        """
+        from lw2g.results.found_runs import ReportedRun
+        from lw2g.results.right_answers import require_whole_answers
+
+        require_whole_answers(ReportedRun(path=self.run, state="finished", record=self.content))
+
     def differences(
         self, decision: Mapping[str, Any]
     ) -> Mapping[tuple[int, str], tuple[int, float, float | None]]:

@@ -47,12 +47,19 @@ _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
     (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "against")
 )
 _NOT_GIVEN: Mapping[str, Any] = dict.fromkeys(f"given_{name}" for name in attrs.fields_dict(Given))
+_LEFT_OUT = "left_out"
+"""The column of CSV, and the key of JSON, with what a report lacks."""
 _LISTS = ("paper_differs", "given_badges")
 """What of an entry has several texts, which CSV joins."""
 
 
 def as_markdown(
-    tables: Sequence[Table], columns: Sequence[Column], against: str | None, *, others: str = ""
+    tables: Sequence[Table],
+    columns: Sequence[Column],
+    against: str | None,
+    missing: Sequence[str] = (),
+    *,
+    others: str = "",
 ) -> str:
     """Return Markdown: a table of means, one of differences if a row is named, then remarks.
 
@@ -61,10 +68,12 @@ def as_markdown(
             escaped, so that they show as they are written.
         columns: What may be shown; columns without a value that nobody named are left out.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
+        missing: Which runs were left out, and why, a line each; these lines stand first.
         others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """
     remarks_of = partial(few_remarks_on, others=others) if others else _every_remark_on
-    parts = [f"{table.apart}\n" for table in tables if table.apart]
+    parts = [f"{literal_markdown(line)}\n" for line in missing]
+    parts += [f"{table.apart}\n" for table in tables if table.apart]
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
         above = "; ".join(filter(None, (", ".join(table.conditions), table.draws)))
@@ -134,12 +143,14 @@ def literal_markdown(text: str) -> str:
     return _ACTIVE.sub(r"\\\g<0>", text)
 
 
-def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
+def as_latex(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
     r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, the best values bold, and remarks.
 
-    The remarks are comments.
+    The remarks, and first what is ``missing``, are comments.
     """
-    parts = []
+    parts = [f"% {line}" for line in missing]
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
         apart = ", controls apart" if any(row.control for row in table.rows) else ""
@@ -210,27 +221,32 @@ def _tex_number(text: str) -> str:
     return text.replace(",", "{,}")
 
 
-def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return a CSV line per row and column."""
+def as_csv(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
+    """Return a CSV line per row and column; what is ``missing`` stands in each, as CSV has no comments."""
     entries = list(_entries(tables, columns, against))
-    names = ["table", "row"]
+    names = ["table", "row", _LEFT_OUT]
     if entries:
-        names = list(entries[0])
+        names = [*entries[0], _LEFT_OUT]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for entry in entries:
         joined = {name: "; ".join(entry[name] or ()) for name in _LISTS}
-        writer.writerow({**entry, **joined})
+        writer.writerow({**entry, **joined, _LEFT_OUT: "; ".join(missing)})
     return text.getvalue()
 
 
-def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return the entries of the CSV as JSON, with definitions and notes."""
+def as_json(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
+    """Return the entries of the CSV as JSON, with definitions and notes, and what is ``missing``."""
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
         "tables": [_table_facts(table, against) for table in tables],
+        _LEFT_OUT: list(missing),
     }
     return json.dumps(content, indent=1) + "\n"
 

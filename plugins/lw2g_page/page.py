@@ -144,6 +144,7 @@ def page_of(
     columns: Sequence[Column],
     against: str | None,
     command: str,
+    missing: Sequence[str] = (),
 ) -> str:
     """Return a report as HTML.
 
@@ -154,6 +155,7 @@ def page_of(
         against: The row that differences first refer to; None for the best of those that train nothing, or
             the first, of the rows that have pairs.
         command: The command that repeats the report.
+        missing: Which runs were left out, and why, a line each.
 
     Raises:
         ConfigError: A library for drawing is not installed, or the row ``against`` does not exist.
@@ -176,6 +178,7 @@ def page_of(
         defined=_packed(figures),
         all_remarks=_ALL_REMARKS,
         command=command,
+        missing=missing,
         # as text: a browser would take it for the end of the page's own script
         script=script.replace("</script", "<\\/script"),
         own_script=_read("page.js"),

@@ -159,7 +159,7 @@ def with_answers(
         try:
             pack = opened(run.path, catalogue)
         except DataError as error:
-            left_out.append(f"left out: {error.what}")
+            left_out.append(str(error))
         else:
             held.append(attrs.evolve(run, answers=pack.evaluations[-1]))
     return held, left_out

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import errno
+import html
 import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +27,7 @@ from lw2g.interfaces.metric import Metric
 from lw2g.plugin import hookimpl
 from lw2g.results import cells, found_runs, render, right_answers
 from lw2g.results.columns import COLUMNS
+from lw2g.results.found_runs import ReportedRun
 from lw2g.results.summaries import Difference
 from lw2g_page import reporting
 from lw2g_testing import tiny_catalogue
@@ -214,24 +217,72 @@ def _bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [_edited, _bit, lambda path: path.write_bytes(path.read_bytes()[:300])])
-def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage):
+def _listing_an_earlier_one(run: ReportedRun) -> Path:
+    """Give a run predictions after an earlier task, too, which its record lists; return their file."""
+    name = "predictions/task-001.safetensors"
+    shutil.copy(run.path / "predictions/task-002.safetensors", run.path / name)
+    files = run.record["files"] | {name: run.record["files"]["predictions/task-002.safetensors"]}
+    (run.path / "record.json").write_bytes(
+        seal_json({**unseal_json(run.path / "record.json"), "files": files})
+    )
+    return run.path / name
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        (_edited, "does not match its checksum: it is damaged or was edited"),
+        (_bit, "does not match its checksum: it is damaged or was edited"),
+        (lambda path: path.write_bytes(path.read_bytes()[:300]), "does not match its checksum"),
+        (Path.unlink, "is missing"),
+    ],
+)
+def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage, wrong, is_last):
     """Reports leave the run out, as what they tell rests on answers; its record is shown without these."""
     damaged, _ = write_full_run("one run"), write_full_run("whole")
-    damage(damaged.path / "predictions/task-002.safetensors")
+    earlier = _listing_an_earlier_one(damaged)
+    file = earlier.with_name("task-002.safetensors") if is_last else earlier
+    damage(file)
     out = str(tmp_path / "page.html")
     asked = [
         (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
         (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
+        (["show", str(damaged.path), "--all"], "warning: ", 0, "66.67"),
     ]
     if find_spec("vl_convert") is not None:  # of the extra `report`
         asked.append((["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"))
     for words, how, code, kept in asked:
         done = CliRunner().invoke(main, words)
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
+        assert line.startswith(f"{how}predictions/{file.name} of the run {str(damaged.path)!r} {wrong}")
         assert line.endswith(f"make it anew: lw2g resume '{damaged.path}'")
-        assert (done.exit_code, kept in done.stdout, "interval" in done.stdout) == (code, True, False)
+        assert (done.exit_code, kept in done.stdout) == (code, True)
+    assert "interval" not in CliRunner().invoke(main, ["show", str(damaged.path)]).stdout
+
+
+def test_every_format_tells_what_was_left_out(write_full_run, tmp_path):
+    """Who is given the file has not seen the warning; a copy without a folder of predictions is whole."""
+    damaged, copied, _ = (write_full_run(name) for name in ("edited", "without", "whole"))
+    _edited(damaged.path / "predictions/task-002.safetensors")
+    shutil.rmtree(copied.path / "predictions")
+    told = f"left out: predictions/task-002.safetensors of the run {str(damaged.path)!r} does not match"
+    texts = {}
+    for form in ("md", "latex", "csv", "json"):
+        done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", form])
+        texts[form] = done.stdout
+        assert done.exit_code == 1
+        assert str(copied.path) not in done.stderr
+    unescaped = texts["md"].replace("\\", "")
+    assert unescaped.startswith(told)
+    assert texts["latex"].startswith(f"% {told}")
+    assert [line["left_out"].startswith(told) for line in csv.DictReader(io.StringIO(texts["csv"]))][0]
+    (line,) = json.loads(texts["json"])["left_out"]
+    assert line.startswith(told)
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        assert (
+            html.escape(told, quote=True).replace("&#x27;", "&#39;") in reporting.report(tmp_path).to_html()
+        )
 
 
 def test_predictions_are_hashed_once(write_full_run, tmp_path, monkeypatch):

@@ -66,8 +66,8 @@ def test_packs_are_reported_with_their_predictions(
     shutil.copytree(only(store), tmp_path / "broken")
     (tmp_path / "broken" / "predictions.safetensors").write_bytes(b"")
     result = invoke("report", tmp_path, honest[0], "--columns", "faa")
-    assert result.exit_code == 0
-    assert f"note: left out: '{tmp_path / 'broken'}': " in result.output
+    assert result.exit_code == 1
+    assert f"warning: left out: '{tmp_path / 'broken'}': " in result.output
 
 
 def test_a_check_counts_no_badge_as_a_run(store: Path, known: Catalogue) -> None:
