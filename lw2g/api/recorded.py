@@ -5,7 +5,7 @@ Importing this module imports neither torch nor any plugin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,11 @@ from lw2g.interfaces.defaults import (
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, load_catalogue
-from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
     from lw2g.model.manifest import Manifest
+    from lw2g.results.found_runs import ReportedRun
 
 __all__ = [
     "Recorded",
@@ -44,7 +44,7 @@ __all__ = [
     "manifest_of",
     "next_method",
     "next_model",
-    "over_runs",
+    "reached",
     "results_of",
     "runs",
     "word_of",
@@ -191,38 +191,53 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
     """Return the interval of a final accuracy, to stand behind it; nothing without predictions.
 
     Args:
-        records: The record of a run by its directory; of several seeds, which have an interval over images
-            where all answer alike.
+        records: The record of a run by its directory, or those of several seeds and class orders.
 
     Raises:
         DataError: The predictions of a run are not those that its record lists.
     """
-    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.difference_words import few_of_draws, over_in_words
     from lw2g.results.right_answers import (
         may_answer_alike,
         require_whole_answers,
         right_answers_of,
         shared_answers,
     )
+    from lw2g.results.row_means import interval_over
+    from lw2g.results.run_draws import draw_of, varied_in_words
 
-    of_runs = [
+    of_runs = _as_reported(records)
+    answers = {}
+    for run in of_runs:
+        require_whole_answers(run)
+        if found := right_answers_of(run):
+            answers[draw_of(run)] = found
+    if len(answers) < len(of_runs):
+        return ""
+    shared = shared_answers(list(answers.values())) if may_answer_alike(of_runs) else None
+    interval = interval_over(answers, shared)
+    if interval is None:
+        return ""
+    same = ""
+    over = "images of this one order"
+    if len(answers) > 1 and interval.alike:
+        same = f", the same with each of {varied_in_words(answers)}"
+        over = "images"
+    elif len(answers) > 1:
+        over = over_in_words(answers)
+    few = "" if interval.alike else few_of_draws(answers)
+    doubt = f" ({few})" if few else interval.doubt
+    return f"{same}; 95 % interval {interval} over {over}{doubt}"
+
+
+def _as_reported(records: Mapping[Path, Mapping[str, Any]]) -> list[ReportedRun]:
+    """Return finished runs as reports take them, from their records by directory."""
+    from lw2g.results.found_runs import ReportedRun
+
+    return [
         ReportedRun(path=run, state="finished", config=record["config"], record=record)
         for run, record in records.items()
     ]
-    if not may_answer_alike(of_runs):
-        return ""
-    every = []
-    for run in of_runs:
-        require_whole_answers(run)
-        if answers := right_answers_of(run):
-            every.append(answers)
-    shared = shared_answers(every) if len(every) == len(of_runs) else None
-    if shared is None:
-        return ""
-    low, high = shared.interval
-    doubt = doubt_of_few(shared.interval, len(shared.images))
-    alike = f", the same with each of {len(every)} seeds" if len(every) > 1 else ""
-    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images of this one order{doubt}"
 
 
 def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
@@ -330,9 +345,32 @@ def results_of(run: str | Path) -> Recorded:
     raise missing_run(run)
 
 
-def over_runs(metrics: Sequence[Mapping[str, float | None]]) -> dict[str, MeanStd]:
-    """Return mean and sample standard deviation of each metric over several runs."""
-    return {name: summary([of_run[name] for of_run in metrics]) for name in metrics[0]}
+def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the defined metrics of a run, or of runs of one configuration, as they are printed.
+
+    Of several runs these are mean and deviation as ``lw2g report`` prints them: over class orders, or over
+    the seeds of one.
+
+    Args:
+        records: The records by directory.
+    """
+    from lw2g.results.columns import COLUMNS
+    from lw2g.results.row_means import over_draws, printed
+    from lw2g.results.run_draws import draw_of
+
+    runs = _as_reported(records)
+    draws = [draw_of(run) for run in runs]
+    found = {}
+    for name in runs[0].record["metrics"]:
+        over = over_draws(draws, [run.metric(name) for run in runs])
+        if over.mean is None:
+            continue
+        digits = 1 if len(runs) == 1 or name not in COLUMNS else COLUMNS[name].digits
+        value, std = printed(over, digits)
+        if name == "ssp" and not std:  # equal counts stay whole
+            value = f"{over.mean:.0f}"
+        found[name] = f"{value} ± {std}" if std else value
+    return found
 
 
 @expands_paths

@@ -10,7 +10,7 @@ import click
 
 from lw2g.api.experiment import load_engine
 from lw2g.api.plugins import components
-from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, over_runs
+from lw2g.api.recorded import head_taken, interval_of, next_method, next_model, reached
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
 from lw2g.errors import DataError, Interrupted, as_word
 from lw2g.runtime.console import console, in_words, note, printable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
     from lw2g.api.tabular import RunRecord
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.results.summaries import MeanStd
 
 __all__ = ["announce", "load_components", "run_one", "run_to_end", "tell"]
 
@@ -110,17 +109,13 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
     first = next(iter(records.values()))
     done = len(first["accuracy_matrix"])
     total = first.get("tasks")
-    metrics = {}
-    for name, over in over_runs([record["metrics"] for record in records.values()]).items():
-        if over.mean is not None:
-            metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
     interval = ""
     try:
         interval = interval_of(records)
     except DataError as error:  # the records are whole, and are told
         click.echo(f"warning: {printable(str(error))}", err=True)
-    for line in in_words(metrics, first, grows=grows, interval=interval):
+    for line in in_words(reached(records), first, grows=grows, interval=interval):
         click.echo(line)
     if total is not None and done < total:
         click.echo(f"stopped after {done} of {total} tasks; go on with: lw2g continue {as_word(directory)}")
@@ -138,12 +133,3 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
         click.echo(f"next, the recommended method: {why}: lw2g run {recommended}")
     elif len(records) == 1 and done == total and (making := next_model(first, directory)):
         click.echo(f"next, {making}")
-
-
-def _text(name: str, over: MeanStd) -> str:
-    """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
-    if over.std:
-        return f"{over.mean:.1f} ± {over.std:.1f}"
-    if name == "ssp":
-        return f"{over.mean:.0f}"
-    return f"{over.mean:.1f}"

@@ -11,6 +11,7 @@ from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.columns import DEFAULT_COLUMNS, Column
 from lw2g.results.difference_words import SAME, on_differences, p_in_words
 from lw2g.results.paper import Printed
+from lw2g.results.row_means import as_number, printed
 from lw2g.results.run_draws import Draw, number_of_draws
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
@@ -218,43 +219,30 @@ def _title(column: Column) -> str:
     return " ".join(words)
 
 
-def _number(value: float, digits: int, sign: str = "") -> str:
-    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty."""
-    return f"{value:{sign}z,.{digits}f}"
-
-
 def _mean(row: Row, column: Column, *, best: bool) -> Cell:
     """Return the cell of a row's mean and its standard deviation."""
-    over = row.summary(column)
-    if over.mean is None:
-        return Cell(value="-")
-    std = ""
-    if over.std is not None:
-        std = _number(over.std, column.digits)
-    if not std.strip("0."):
-        # a deviation that is printed as zero says nothing: a constant, or one below the last digit
-        std = ""
-    return Cell(value=_number(over.mean, column.digits), std=std, best=best)
+    value, std = printed(row.summary(column), column.digits)
+    return Cell(value=value, std=std, best=best)
 
 
 def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
     """Return the published value, and ours minus it."""
-    printed = row.paper.get(column.name)
-    if printed is None:
+    published = row.paper.get(column.name)
+    if published is None:
         return Cell(value="-"), Cell(value="-")
     marks = ""
-    if printed.differs:
+    if published.differs:
         marks += " *"
-    if printed.second_hand:
+    if published.second_hand:
         marks += " †"
     std = ""
-    if printed.std is not None:
-        std = f"{printed.std:g}"
+    if published.std is not None:
+        std = f"{published.std:g}"
     gap = "-"
     ours = row.summary(column).mean
     if ours is not None:
-        gap = _number(ours - printed.value, column.digits, "+")
-    return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
+        gap = as_number(ours - published.value, column.digits, "+")
+    return Cell(value=f"{published.value:g}", std=std, note=marks), Cell(value=gap)
 
 
 def _difference(gap: Difference | None, column: Column) -> Cell:
@@ -265,10 +253,10 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
         return Cell(value="the same")
     note = ""
     if gap.low is not None and gap.high is not None:
-        note = f" [{_number(gap.low, column.digits, '+')}, {_number(gap.high, column.digits, '+')}]"
+        note = f" [{as_number(gap.low, column.digits, '+')}, {as_number(gap.high, column.digits, '+')}]"
     if gap.p is not None:
         note += f", {p_in_words(gap.p)}"
-    return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
+    return Cell(value=as_number(gap.mean, column.digits, "+"), note=note)
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
@@ -401,10 +389,10 @@ def _unfinished(table: Table) -> list[str]:
 
 def _printed(table: Table) -> list[Printed]:
     """Return the published values of all rows."""
-    printed: list[Printed] = []
+    values: list[Printed] = []
     for row in table.rows:
-        printed += row.paper.values()
-    return printed
+        values += row.paper.values()
+    return values
 
 
 def _citations(table: Table) -> list[str]:
@@ -428,9 +416,9 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
         )
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)
-    printed = _printed(table)
-    if any(value.differs for value in printed):
+    published = _printed(table)
+    if any(value.differs for value in published):
         marks.append("* the paper's runs are known to differ from ours")
-    if any(value.second_hand for value in printed):
+    if any(value.second_hand for value in published):
         marks.append("† second hand: not measured by the method's authors, or copied from another paper")
     return marks

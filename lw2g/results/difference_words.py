@@ -11,6 +11,7 @@ from lw2g.results.table import Row, Table
 __all__ = [
     "SAME",
     "few_in_words",
+    "few_of_draws",
     "no_reference",
     "on_differences",
     "over_in_words",
@@ -84,10 +85,19 @@ def _units_of(pairs: Collection[Draw]) -> str:
 def few_in_words(row: Row, other: Row) -> str:
     """Return what a difference over so few orders or seeds does not tell; empty where they are not few."""
     pairs = varying_pairs(row, other)
-    number = _number_of_units(pairs)
-    if number == 1:
+    if _number_of_units(pairs) == 1:
         return "a single pair tells nothing of other seeds and orders"
-    return f"{number} {_units_of(pairs)} tell little of others" if 0 < number < LEAST_TESTED else ""
+    return few_of_draws(pairs)
+
+
+def few_of_draws(draws: Collection[Draw]) -> str:
+    """Return that so few class orders, or seeds of one, tell little; empty where they are not few.
+
+    >>> few_of_draws({(0, (1, 2)), (1, (1, 2))})
+    '2 seeds tell little of others'
+    """
+    number = _number_of_units(draws)
+    return f"{number} {_units_of(draws)} tell little of others" if 0 < number < LEAST_TESTED else ""
 
 
 def _number_of_units(pairs: Collection[Draw]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -33,6 +32,7 @@ from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, may_answer_alike, right_answers_of, shared_answers
 from lw2g.results.row_groups import runs_of_rows
+from lw2g.results.row_means import Interval, interval_over, over_draws
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
     drawn_images,
@@ -60,9 +60,7 @@ from lw2g.results.summaries import (
     LEAST_TESTED,
     Difference,
     MeanStd,
-    grouped,
     paired_difference,
-    summary,
 )
 
 __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
@@ -115,12 +113,13 @@ class Row:
 
     def over(self, values: Sequence[float | None]) -> MeanStd:
         """Return mean, deviation and n of a value of each run, over class orders or the seeds of one."""
-        means: list[float | None] = []
-        draws = map(draw_of, self.runs)
-        for of_unit in grouped(zip(draws, values, strict=True), unit_of(self.draws)):
-            present = [value for value in of_unit if value is not None]
-            means.append(statistics.fmean(present) if len(present) == len(of_unit) else None)
-        return summary(means)
+        return over_draws([draw_of(run) for run in self.runs], values)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The interval of its final accuracy; None where the predictions of some run are not at hand."""
+        found = self._right_answers
+        return interval_over(found, self.answers) if len(found) == len(self.runs) else None
 
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders.
