@@ -8,8 +8,9 @@ import attrs
 
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
+from lw2g.results.ahead import ahead_in_words, ahead_of_all
 from lw2g.results.columns import DEFAULT_COLUMNS, Column
-from lw2g.results.difference_words import SAME, on_differences, p_in_words
+from lw2g.results.difference_words import SAME, few_of_draws, on_differences, over_in_words, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.row_means import as_number, printed
 from lw2g.results.run_draws import Draw, number_of_draws
@@ -18,6 +19,7 @@ from lw2g.results.table import Row, Table
 
 __all__ = [
     "ALIKE",
+    "INTERVAL",
     "Cell",
     "Cells",
     "cell_blocks",
@@ -41,7 +43,7 @@ class Cell:
         value: The number; ``-`` if there is none.
         std: Its sample standard deviation; empty for a single run.
         note: What follows: marks of a published value, or the interval of a difference.
-        best: Whether it is the best of its column.
+        best: Whether its row is ahead of each other one beyond chance.
     """
 
     value: str
@@ -58,6 +60,8 @@ class Cell:
 
 ALIKE = ", alike"
 """What stands behind the number of a row's runs where all give the same answers."""
+INTERVAL = "95 % interval"
+"""The column with the interval of final accuracy."""
 _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
@@ -137,6 +141,8 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     published = set[str]()
     for row in table.rows:
         published |= row.paper.keys()
+    with_interval = {"faa"} if any(row.interval is not None for row in table.rows) else set()
+    best = {column.name: ahead_of_all(table, column) for column in columns}
 
     head: list[Cell | str] = ["row"]
     if is_mixed:
@@ -144,6 +150,8 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     head.append("n")
     for column in columns:
         head.append(_title(column))
+        if column.name in with_interval:
+            head.append(INTERVAL)
         if column.name in published:
             head += [f"paper {_title(column)}", "minus paper"]
 
@@ -154,31 +162,13 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
             line.append(" ".join(row.marks))
         line.append(f"{row.number}{ALIKE}" if row.alike else row.number)
         for column in columns:
-            line.append(_mean(row, column, best=row in _best(table, column)))
+            line.append(_mean(row, column, best=row is best[column.name]))
+            if column.name in with_interval:
+                line.append("-" if row.interval is None else str(row.interval))
             if column.name in published:
                 line += _paper(row, column)
         cells.append(line)
     return cells
-
-
-def _best(table: Table, column: Column) -> list[Row]:
-    """Return the rows with the best mean as it is printed, if there are others.
-
-    Controls do not count.
-    """
-    if not column.better:
-        return []
-    values: list[tuple[Row, float]] = []
-    for row in table.rows:
-        mean = row.summary(column).mean
-        if mean is None or not row.finished or row.control:
-            continue
-        values.append((row, column.better * round(mean, column.digits)))
-    top = max((value for _, value in values), default=0.0)
-    best = [row for row, value in values if value == top]
-    if len(best) == len(values):  # where all are equal, bold says nothing
-        return []
-    return best
 
 
 def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
@@ -400,9 +390,19 @@ def _citations(table: Table) -> list[str]:
     return list(dict.fromkeys(f"paper: {value.citation}" for value in _printed(table)))
 
 
+def _intervals(table: Table, columns: Sequence[Column]) -> Iterator[str]:
+    """Yield over what the intervals of final accuracy are, where they are printed."""
+    with_one = [row for row in table.rows if row.interval is not None]
+    if not with_one or not any(column.name == "faa" for column in columns):
+        return
+    drawn = {draw for row in with_one if not row.alike for draw in row.draws}
+    few = few_of_draws(drawn) if len(drawn) > 1 else ""
+    yield f"{INTERVAL}: of FAA, over {over_in_words(drawn)}{f' ({few})' if few else ''}"
+
+
 def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return what the marks in a table and in that of differences mean, of those that stand there."""
-    marks = []
+    marks = list(filter(None, [ahead_in_words(table, columns), *_intervals(table, columns)]))
     reference = table.reference(against)
     if reference is not None:
         gaps = [gap for column in columns for gap in table.differences(reference, column).values()]

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.results.ahead import ahead_in_words
 from lw2g.results.cells import (
     Cell,
     Cells,
@@ -44,9 +45,10 @@ _NO_PAPER: Mapping[str, Any] = {
     "paper_differs": [],
 }
 _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
-    (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "against")
+    (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "difference_same", "against")
 )
 _NOT_GIVEN: Mapping[str, Any] = dict.fromkeys(f"given_{name}" for name in attrs.fields_dict(Given))
+_SAME = "the same in every order"
 _LEFT_OUT = "left_out"
 """The column of CSV, and the key of JSON, with what a report lacks."""
 _LISTS = ("paper_differs", "given_badges")
@@ -76,7 +78,7 @@ def as_markdown(
     parts += [f"{table.apart}\n" for table in tables if table.apart]
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
-        above = "; ".join(filter(None, (", ".join(table.conditions), table.draws)))
+        above = "; ".join(filter(None, (", ".join(table.conditions), table.draws, table.tested)))
         parts += [f"### {table.title}\n", f"{above or _NONE_FINISHED}\n"]
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
@@ -98,10 +100,17 @@ def _markdown_block(cells: Cells, table: Table) -> str:
     """Return a Markdown table, a line feed after each of its lines."""
     lines = []
     for line in cells:
-        escaped = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        escaped = " | ".join(_markdown_cell(_with_bold(cell), table) for cell in line)
         lines.append(f"| {escaped} |\n")
     rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
     return "".join([lines[0], rule, *lines[1:]])
+
+
+def _with_bold(cell: Cell | str) -> str:
+    """Return the text of a cell, in which the number of a row that is ahead is bold."""
+    if isinstance(cell, Cell) and cell.best:
+        cell = attrs.evolve(cell, value=f"**{cell.value}**")
+    return str(cell)
 
 
 def _markdown_cell(text: str, table: Table) -> str:
@@ -146,19 +155,21 @@ def literal_markdown(text: str) -> str:
 def as_latex(
     tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
 ) -> str:
-    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, the best values bold, and remarks.
+    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, and remarks.
 
-    The remarks, and first what is ``missing``, are comments.
+    A number is bold whose row is ahead of each other one beyond chance. The remarks, and first what is
+    ``missing``, are comments.
     """
     parts = [f"% {line}" for line in missing]
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
-        apart = ", controls apart" if any(row.control for row in table.rows) else ""
-        captions = [f"mean $\\pm$ sample standard deviation over $n$ runs; best in bold{apart}"]
+        captions = ["mean $\\pm$ sample standard deviation over $n$ runs"]
+        if ahead := ahead_in_words(table, shown):
+            captions[0] += f"; {_tex(ahead)}"
         reference = table.reference(against)
         if reference is not None:
             captions.append(f"differences from {_tex(reference.label)}, with 95\\,\\% intervals")
-        about = _tex(", ".join([table.title, *table.conditions]))
+        about = _tex(", ".join(filter(None, [table.title, *table.conditions, table.tested])))
         labels = [f"tab:lw2g-{number}", f"tab:lw2g-{number}-differences"]
         # not strict: a table without rows has no block, one without differences has the first alone
         for block, caption, label in zip(cell_blocks(table, shown, against), captions, labels, strict=False):
@@ -281,6 +292,14 @@ def _entries(
                 yield entry
 
 
+def _interval(row: Row, column: Column) -> dict[str, Any]:
+    """Return the 95 % interval of final accuracy, and its number of test images; None of other columns."""
+    found = row.interval if column.name == "faa" else None
+    if found is None:
+        return {"low": None, "high": None, "images": None}
+    return {"low": found.low, "high": found.high, "images": found.images}
+
+
 def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> dict[str, Any]:
     """Return all that CSV and JSON hold of one row and column, ``gap`` from the reference."""
     over_runs = row.summary(column)
@@ -291,6 +310,7 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
         "mixed": " ".join(row.marks),
         "metric": column.name,
         **attrs.asdict(over_runs),
+        **_interval(row, column),
         "runs": row.number,
         # every entry has the same keys in the same order: they are the head of the CSV
         **_NO_DIFFERENCE,
@@ -308,6 +328,8 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
     if gap is not None:
         for name, value in attrs.asdict(gap).items():
             entry[f"difference_{name}"] = value
+        if gap.is_none:
+            entry["difference_same"] = _SAME
     given = row.runs[0].given
     if given is not None:
         for name, value in attrs.asdict(given).items():

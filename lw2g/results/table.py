@@ -212,6 +212,15 @@ class Table:
         return draws_in_words(drawn) if drawn else ""
 
     @property
+    def tested(self) -> str:
+        """How many test images final accuracies are of, in words; empty where that is not known."""
+        numbers = {row.interval.images for row in self.rows if row.finished and row.interval is not None}
+        if not numbers:
+            return ""
+        least, most = min(numbers), max(numbers)
+        return f"{most:,} test images" if least == most else f"{least:,} to {most:,} test images"
+
+    @property
     def givers(self) -> list[str]:
         """What the marks in the names of stored rows stand for."""
         marks = giver_marks([row.runs[0] for row in self.rows])

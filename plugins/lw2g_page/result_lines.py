@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import ALIKE, Cell, mean_cells, omits_equal
+from lw2g.results.cells import ALIKE, INTERVAL, Cell, mean_cells, omits_equal
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.difference_words import p_in_words
 from lw2g.results.table import Row, Table
@@ -19,6 +19,7 @@ _UNITS = ("s", "ms", "mflop")
 """Units at the end of columns' titles."""
 _LISTED = 8
 """The largest number of unfinished runs that are listed."""
+_FIXED = "\N{NO-BREAK SPACE}"
 _MIXED = "mixed"
 """The column that tells in what rows are not comparable."""
 _CONTROL = "control"
@@ -31,7 +32,7 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right, %, mean over tasks",
+    "FAA": "right, %, mean over tasks; 95 % interval",
     _DIFFERENCE: "points",
     "CAA": "mean over time, %",
     "FFM": "lost, points",
@@ -88,17 +89,6 @@ class Results:
     same: Sequence[str]
     unfinished: Sequence[tuple[str, str]]
     further: int
-
-    @property
-    def has_best(self) -> bool:
-        """Whether some number is marked as the best of its column."""
-        cells = [cell.content for line in self.lines for cell in line.cells]
-        return any(isinstance(content, Cell) and content.best for content in cells)
-
-    @property
-    def has_controls(self) -> bool:
-        """Whether some row is a control."""
-        return any(_CONTROL in line.roles for line in self.lines)
 
 
 def results_of(
@@ -205,7 +195,7 @@ def _with_differences(
                 content = "the same"
             elif gap.low is not None and gap.high is not None:
                 # in a narrow column p alone goes to the next line
-                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}".replace(" ", "\N{NO-BREAK SPACE}")
+                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}".replace(" ", _FIXED)
                 if gap.p is not None:
                     interval += f", {p_in_words(gap.p)}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
@@ -233,7 +223,7 @@ def _with_its_unit(title: str) -> str:
     name, _, unit = title.rpartition(" ")
     if not name or unit not in _UNITS:
         return title
-    return f"{name}\N{NO-BREAK SPACE}{unit}"
+    return f"{name}{_FIXED}{unit}"
 
 
 def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> list[ResultCell]:
@@ -246,9 +236,12 @@ def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> l
     for title, cell in zip(titles, line, strict=True):
         if title.startswith("paper ") and str(cell) != "-":
             published[title.removeprefix("paper ")] = str(cell)
+    interval = dict(zip(titles, map(str, line), strict=True)).get(INTERVAL, "-").replace(" ", _FIXED)
     cells = []
     for title, cell in zip(titles[1:], line[1:], strict=True):
-        if not title.startswith(("paper ", "minus paper")):
+        if title != INTERVAL and not title.startswith(("paper ", "minus paper")):
             below = f"paper {published[title]}" if title in published else ""
+            if title == _STAYS and interval != "-":
+                below = "; ".join(filter(None, (interval, below)))
             cells.append(ResultCell(title, cell, below, text=title == _MIXED))
     return cells

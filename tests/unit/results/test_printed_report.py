@@ -487,7 +487,7 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
     assert always.endswith("| 4,200,001 | 0 |")
     assert " | -0.01 ± 0.01 | " in least
     # two pairs have no interval
-    assert "| dual-prompt x min | 2 | +0.00 | -0.01 | +0 | +0 |" in lines
+    assert "| dual-prompt x min | 2 | +0.00 | -0.01 | the same | the same |" in lines
     for every in ([], ["--all"]):
         assert "left out where it rounds to 0" in call("report", str(tmp_path), *columns, *every)
     latex = call("report", str(tmp_path), *columns, "--format", "latex")
@@ -499,11 +499,61 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
 
 def test_no_retrieval_accuracy_is_the_best(write_run, tmp_path):
     """What guessing gives differs by the sets: one set is always found, and few are found more often."""
-    for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
-        found = {"record.metrics.pra": pra, "record.metrics.chance_pra": chance, "policy.name": policy}
-        write_run(pra, **found)
-    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "faa,pra,chance_pra")
-    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.00"]
+    for seed in range(5):
+        for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
+            found = {"record.metrics.pra": pra + seed / 10 ** policy.count("e"), "policy.name": policy}
+            found |= {"record.metrics.chance_pra": chance, "record.metrics.caa": found["record.metrics.pra"]}
+            write_run(pra, **found, **{"run.seed": seed})
+    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "caa,pra,chance_pra")
+    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.20"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "control", "told"),
+    [
+        (5, 0.0, "bold: ahead of each other row beyond chance (paired interval without 0"),
+        (4, 0.0, "no row is ahead of all others beyond chance, which takes five class orders or seeds"),
+        (5, 30.0, "no row is ahead of all others beyond chance"),
+    ],
+    ids=["ahead", "few", "a control is ahead"],
+)
+def test_bold_is_what_is_ahead_of_each_other_row_beyond_chance(write_run, tmp_path, seeds, control, told):
+    """In text and LaTeX; a control, however good, has no bold number."""
+    for seed in range(seeds):
+        for policy, value in (("always", 60.0 + seed), ("min", 70.0 + 2 * seed)):
+            write_run(1.0, **{"policy.name": policy, "record.metrics.caa": value, "run.seed": seed})
+        of_control = {"baseline.name": "joint", "record.metrics.caa": 60.0 + control + 3 * seed}
+        write_run(1.0, **of_control, **{"run.seed": seed})
+    asked = ["report", str(tmp_path), "--columns", "caa"]
+    text, latex = call(*asked), call(*asked, "--format", "latex")
+    is_ahead = told.startswith("bold")
+    assert (" | **74.00** ± 3.16 |" in text, r"$\mathbf{74.00} \pm 3.16$" in latex) == (is_ahead, is_ahead)
+    assert ("**" in text, "mathbf" in latex) == (is_ahead, is_ahead)
+    assert (f"- {told}" in text, f"; {told}" in latex) == (True, True)
+
+
+def test_every_format_has_the_interval_of_final_accuracy(write_full_run, tmp_path):
+    """With the number of test images; rows that answer alike are the same in every order."""
+    for name in ("min", "always"):
+        write_full_run(name, policy=name)
+    asked = ("report", str(tmp_path), "--columns", "faa", "--against", "always")
+    text = call(*asked)
+    assert "; seed 42, one class order; 12 test images\n" in text
+    assert "| hide-prompt x min | 1 | 66.67 | 39.1 to 86.2 |" in text
+    latex = call(*asked, "--format", "latex")
+    assert "hide-prompt x min & 1 & $66.67$ & 39.1 to 86.2 " in latex
+    assert ", 12 test images: mean" in latex
+    lines = list(csv.DictReader(io.StringIO(call(*asked, "--format", "csv"))))
+    entries = json.loads(call(*asked, "--format", "json"))["entries"]
+    for of_row in (lines, entries):
+        shown = [
+            (round(float(one["low"]), 1), round(float(one["high"]), 1), int(one["images"])) for one in of_row
+        ]
+        assert shown == [(39.1, 86.2, 12)] * 2
+        assert [one["difference_same"] or None for one in of_row] in (
+            [None, "the same in every order"],
+            ["the same in every order", None],
+        )
 
 
 def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
@@ -585,12 +635,14 @@ def test_a_named_column_stays_without_a_value(write_run, tmp_path, monkeypatch):
 
 
 def test_latex_is_for_booktabs(folder):
-    """A captioned table each; numbers in math with a true minus, the best bold."""
+    """A captioned table each; numbers in math with a true minus."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
-    assert "; best in bold.}" in printed  # no row is a control
+    assert (
+        "; no row is ahead of all others beyond chance, which takes five class orders or seeds.}" in printed
+    )
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
-    assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
+    assert "dual-prompt x min & 2 & $83.50 \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
     assert "dual-prompt x always & 2 & $-3.00$ \\\\" in printed
 
 
@@ -601,7 +653,8 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
-    assert list(lines[0])[5:10] == ["mean", "std", "n", "runs", "difference_mean"]  # before what papers print
+    before_papers = ["mean", "std", "n", "low", "high", "images", "runs", "difference_mean"]
+    assert list(lines[0])[5:13] == before_papers
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)

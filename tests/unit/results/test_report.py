@@ -809,6 +809,9 @@ def test_intervals_pair_what_both_have(mine, theirs):
         return
     assert found is not None
     assert (found.n, found.mean) == (len(gaps), pytest.approx(sum(gaps) / len(gaps), abs=1e-9))
+    if not any(gaps):  # nothing differs
+        assert found.is_none
+        return
     if len(gaps) < 3 or len(set(gaps)) == 1:  # few pairs, or pairs that are alike, tell no spread
         assert (found.low, found.high) == (None, None)
         return
