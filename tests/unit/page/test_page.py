@@ -137,7 +137,7 @@ def test_a_page_says_what_kind_of_learning_it_is(streams, kind):
 
 @pytest.mark.usefixtures("quick")
 def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
-    """The title is for readers who know no lw2g; a run each earns no bold; what differs per run is said once."""
+    """The title is for readers who know no lw2g; one run earns no bold; what differs per run is said once."""
     write_full_run("min", policy="min")
     write_full_run("always", {"metrics.faa": 60.0}, policy="always")
     assert report(tmp_path, "--html", tmp_path / "out.html", "--columns", "faa").exit_code == 0
