@@ -26,6 +26,7 @@ __all__ = [
     "counted_in",
     "differences_in_words",
     "few_remarks_on",
+    "heading_of",
     "mean_cells",
     "omits_equal",
     "remarks_on",
@@ -66,6 +67,8 @@ _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
+_OF_SETS = ("pra", "chance_pra", "ssp", "ari")
+"""Default columns about sets, which compare nothing where no row has several."""
 _FEW = 5
 """Remarks below a printed table at most."""
 _ORDERS = "class orders"
@@ -96,14 +99,34 @@ def _shares_sets(row: Row) -> bool:
 
 
 def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns with a value or named by the user; of the default ones no time that nobody took."""
+    """Return the columns with a value that compares something, or that the user named."""
     shown = []
     for column in columns:
         means = _means(table, column)
-        is_idle = column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
-        if column.asked or (means and not is_idle):
+        if column.asked or (means and not _says_nothing(table, column, means, columns)):
             shown.append(column)
     return shown
+
+
+def _says_nothing(table: Table, column: Column, means: set[float], columns: Sequence[Column]) -> bool:
+    """Whether a column has values, ``means``, that follow from what the rows are."""
+    if column.name in _OF_SETS and _are_default(columns):  # there is one set to find, and it is found
+        return not any(_has_sets(row) for row in table.rows)
+    if column.name == "task_accuracy":  # each task has all classes: no answer is of another task
+        return all(run.options.get("benchmark.stream") == "domains" for row in table.rows for run in row.runs)
+    # a time that nobody took
+    return column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
+
+
+def _has_sets(row: Row) -> bool:
+    """Whether some run of a row has several sets, or does not tell."""
+    for run in row.runs:
+        number = run.metric("ssp")
+        if number is None and run.metric("pra") is not None:
+            return True
+        if number is not None and number > 1:
+            return True
+    return False
 
 
 def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
@@ -149,11 +172,11 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         head.append("mixed")
     head.append("n")
     for column in columns:
-        head.append(_title(column))
+        head.append(heading_of(column))
         if column.name in with_interval:
             head.append(INTERVAL)
         if column.name in published:
-            head += [f"paper {_title(column)}", "minus paper"]
+            head += [f"paper {heading_of(column)}", "minus paper"]
 
     cells = [head]
     for row in table.rows:
@@ -182,8 +205,12 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
 
 
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
-    """Return the lines of mean differences of all rows from the reference, over common seeds."""
-    lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
+    """Return the lines of mean differences of all rows from the reference, over common seeds.
+
+    Times have none: runs shared their machine with others.
+    """
+    columns = [column for column in columns if not column.is_time]
+    lines: Cells = [[f"minus {reference.label}", "pairs", *map(heading_of, columns)]]
     gaps = [table.differences(reference, column) for column in columns]
     for row in table.rows:
         if row is reference:
@@ -201,7 +228,7 @@ def _row_label(row: Row) -> str:
     return row.label
 
 
-def _title(column: Column) -> str:
+def heading_of(column: Column) -> str:
     """Return the title of a column, with abbreviations in capitals as in papers."""
     words = []
     for word in filter(None, column.name.split("_")):
@@ -252,7 +279,7 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
-    remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
+    remarks += [f"{heading_of(column)}: {column.meaning}" for column in columns]
     remarks += _elsewhere(columns)
     remarks += differences_in_words(table, against)
     remarks += [*_citations(table), *_marks(table, columns, against)]
@@ -286,7 +313,7 @@ def few_remarks_on(
     # what columns and marks mean is one remark, however many there are
     legend = []
     if defined:
-        legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
+        legend += [f"{heading_of(column)}: {column.in_short}" for column in columns]
         legend += [*_elsewhere(columns), *counted_in(table)]
     legend += _marks(table, columns, against)
     meanings = "\n  - ".join(["columns and marks:", *legend]) if defined else "; ".join(legend)
@@ -322,7 +349,7 @@ def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:
     for column in columns:
         kind, name = column.path[0], column.path[-1]
         if kind == "metrics" and name not in CORE_METRICS and any(name not in of_run for of_run in metrics):
-            yield f"{_title(column)}: runs begun before it was installed do not have it"
+            yield f"{heading_of(column)}: runs begun before it was installed do not have it"
 
 
 def _has_spread(table: Table, columns: Sequence[Column]) -> bool:
@@ -405,7 +432,8 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
     marks = list(filter(None, [ahead_in_words(table, columns), *_intervals(table, columns)]))
     reference = table.reference(against)
     if reference is not None:
-        gaps = [gap for column in columns for gap in table.differences(reference, column).values()]
+        differing = [column for column in columns if not column.is_time]
+        gaps = [gap for column in differing for gap in table.differences(reference, column).values()]
         if any(gap is not None and gap.is_none for gap in gaps):
             marks.append(SAME)
     if _has_spread(table, columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lw2g.results.row_choice import fitting
 from lw2g.results.run_draws import Draw, named_draws, unit_of, varied_in_words
 from lw2g.results.summaries import LEAST_TESTED
 from lw2g.results.table import Row, Table
@@ -49,7 +50,7 @@ def no_reference(table: Table, against: str | None) -> str:
     """Return why a table has no differences from the wanted row; empty where it has some."""
     if against is None or not table.rows or table.reference(against) is not None:
         return ""
-    if any(against in row.label for row in table.rows):
+    if fitting(table.rows, against):
         return "none, as there is no other row here"
     return f"none, as no row here is called {against!r}"
 

@@ -283,7 +283,8 @@ def _entries(
         reference = table.reference(against)
         gaps: Mapping[str, Mapping[str, Difference | None]] = {}
         if reference is not None:
-            gaps = {column.name: table.differences(reference, column) for column in columns}
+            compared = [column for column in columns if not column.is_time]
+            gaps = {column.name: table.differences(reference, column) for column in compared}
         for row in table.rows:
             for column in columns:
                 entry = _entry(table, row, column, gaps.get(column.name, {}).get(row.label))
@@ -306,6 +307,7 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
     entry = {
         "table": table.title,
         "row": row.label,
+        "baseline": row.runs[0].config["baseline"]["name"],
         "control": row.control,
         "mixed": " ".join(row.marks),
         "metric": column.name,

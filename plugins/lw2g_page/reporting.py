@@ -43,8 +43,8 @@ def report(
 
     A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
     Damaged ones, also those with predictions that were edited or are missing, are left out and named.
-    ``against`` takes a row's label, or a part of it that is unique, and adds differences over pairs of equal
-    seed and class order, with 95 % intervals.
+    ``against`` takes a row's label, its method, or a part of either that is unique, and adds differences over
+    pairs of equal seed and class order, with 95 % intervals.
 
     Args:
         *runs: The directories, or results of :func:`lw2g.run` and :func:`lw2g.sweep`.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import ALIKE, INTERVAL, Cell, mean_cells, omits_equal
+from lw2g.results.cells import ALIKE, INTERVAL, Cell, heading_of, mean_cells, omits_equal
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.difference_words import p_in_words
 from lw2g.results.table import Row, Table
@@ -119,11 +119,12 @@ def results_of(
         lead = "The same in all rows" if len(table.rows) > 1 else "Options that were set"
         same.append(f"{lead}: {', '.join(told)}.")
 
+    meant = {heading_of(column): column.in_short for column in shown}
     options = table.options
     heads = [Heading(title=key, text=True) for key in options.keys]
     if numbers:
         for place, cell in enumerate(numbers[0]):
-            words = _WORDS.get(cell.title, "")
+            words = _WORDS.get(cell.title) or meant.get(cell.title, "")
             if cell.title == _LOST and any(_is_negative(line[place].content) for line in numbers):
                 words += "; below 0 gained"
             heads.append(Heading(title=_with_its_unit(cell.title), words=words, text=cell.text))

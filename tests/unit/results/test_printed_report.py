@@ -349,8 +349,11 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert remarks[1].startswith("rows have different seeds, and ")
     assert remarks[2].startswith("differences: mean [95 % interval, not corrected for 3 rows]; ")
     legend = remarks[3].split("\n  - ")
-    assert legend[:2] == ["columns and marks:", "FAA: final average accuracy (elsewhere last accuracy, A_T)"]
-    assert "SSP: number of parameter sets in the pool that hold a task" in legend
+    assert legend[:2] == [
+        "columns and marks:",
+        "FAA: test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
+    ]
+    assert "SSP: sets of parameters" in legend
     assert any(one.startswith("over samples, as in PILOT: faa_samples") for one in legend)
     assert any(one.startswith("control: a bound") for one in legend)
     hidden = int(remarks[4].removesuffix(" more (--all)"))
@@ -654,7 +657,11 @@ def test_csv_and_json_say_the_same(folder):
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
     before_papers = ["mean", "std", "n", "low", "high", "images", "runs", "difference_mean"]
-    assert list(lines[0])[5:13] == before_papers
+    assert list(lines[0])[:3] == ["table", "row", "baseline"]
+    assert list(lines[0])[6:14] == before_papers
+    assert {one["baseline"] for one in lines} == {"dual-prompt"}
+    timed = [one for one in content["entries"] if one["metric"] in ("total_s", "evidence_s", "images_per_s")]
+    assert {one["difference_mean"] for one in timed} == {None}
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
@@ -678,6 +685,14 @@ def test_csv_and_json_say_the_same(folder):
         (["--columns", "FAA,foo"], f"--columns: no column is called 'foo'; there are {', '.join(COLUMNS)}"),
         (["--against", "dual"], "--against: 'dual' fits 2 rows"),
         (["--against", "l2p"], "--against: 'l2p' is no row"),
+        (
+            ["--against", "duall"],
+            "--against: 'duall' is no row of CIFAR-100, 2 classes, 10 a task (did you mean ",
+        ),
+        (
+            ["--against", "mni"],
+            "--against: 'mni' is no row of CIFAR-100, 2 classes, 10 a task (did you mean 'dual-prompt x",
+        ),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, says):
