@@ -21,8 +21,13 @@ _OFFERED = 3
 class Named(Protocol):
     """What has a name, and a method that says what it is."""
 
-    label: str
-    method: str
+    @property
+    def label(self) -> str:
+        """The name."""
+
+    @property
+    def method(self) -> str:
+        """Components and options."""
 
 
 R = TypeVar("R", bound=Named)
@@ -45,14 +50,14 @@ def no_such_row(rows: Sequence[Named], wanted: str, where: str) -> ConfigError:
         where: The title of the table.
     """
     found = fitting(rows, wanted)
-    offered = [row.label for row in found] or _nearest(rows, wanted)
-    why = f"fits {len(found)} rows" if found else "is no row"
-    hint = ""
-    if offered and not found:
-        hint = f" (did you mean {' or '.join(map(repr, offered[:_OFFERED]))}?)"
-    listed = found or rows
-    what = f"--against: {wanted!r} {why} of {where}{hint}"
-    return ConfigError(what, f"rows are: {'; '.join(row.label for row in listed)}")
+    listed = "; ".join(row.label for row in found or rows)
+    if found:
+        why = f"fits {len(found)} rows of {where}"
+    else:
+        why = f"is no row of {where}"
+        if near := _nearest(rows, wanted)[:_OFFERED]:
+            why += f" (did you mean {' or '.join(map(repr, near))}?)"
+    return ConfigError(f"--against: {wanted!r} {why}", f"rows are: {listed}")
 
 
 def _nearest(rows: Sequence[Named], wanted: str) -> list[str]:
