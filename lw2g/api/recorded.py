@@ -151,6 +151,8 @@ class Recorded:
         if not (self.run / CONFIG).exists():  # a record without its run cannot go on
             return text
         found = read_run(self.run)
+        if found is not None and found.state == "running":
+            return found.under_way
         state = "" if found is None else found.state
         ways = {
             "interrupted": f"; go on: lw2g resume {as_word(self.run)}",
@@ -335,10 +337,15 @@ def results_of(run: str | Path) -> Recorded:
     if (run / RECORD).exists():
         return Recorded(run, run / RECORD, contents.read_record(run))
     if (run / CONFIG).exists():
+        from lw2g.results.found_runs import read_run
+
         if is_without_record(run):
             raise DataError(
                 f"{RECORD} of the run {str(run)!r} is missing", f"write it anew: lw2g resume {as_word(run)}"
             )
+        found = read_run(run)
+        if found is not None and found.state == "running":
+            raise DataError(f"the run {str(run)!r} has finished no task yet", f"it is {found.under_way}")
         raise DataError(
             f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {as_word(run)}"
         )

@@ -118,11 +118,17 @@ class ReportedRun:
         if self.state == "interrupted":
             return f"interrupted {after}; lw2g resume {place} goes on"
         if self.state == "running":
-            left = ""
-            if self.remaining is not None:
-                left = f", about {timedelta(seconds=round(self.remaining))} left"
-            return f"running, {after}{left}; make the report again for more"
+            return f"{self.under_way}; make the report again for more"
         return self.problem
+
+    @property
+    def under_way(self) -> str:
+        """Which task a running run is at, and how long it will take."""
+        at = f"task {self.progress.get('task', self.done) + 1} of {self.tasks or '?'}"
+        left = ""
+        if self.remaining is not None:
+            left = f", about {timedelta(seconds=round(self.remaining))} left"
+        return f"running: {at}, {self.done} learned{left}"
 
     @cached_property
     def options(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lw2g import report
 from lw2g.api.recorded import interval_of
 from lw2g.cli.execute import tell
 from lw2g.cli.main import main
+from lw2g.disk.lock import one_writer
 from lw2g.disk.sealed import seal_json, unseal_json
 from lw2g_testing.made_evidence import measured_set
 from written_runs import catalogue, write_full
@@ -268,6 +269,23 @@ def test_show_tells_that_a_run_is_unfinished(finished, tmp_path):
     (run / "record.json").write_bytes(seal_json(record | {"tasks": total + 1}))
     told = f"unfinished: {total} of {total + 1} tasks learned (interrupted); go on: lw2g resume {run}"
     assert told in invoke("show", run).stdout
+
+
+def test_show_of_a_run_that_is_being_written_does_not_resume_it(finished, tmp_path):
+    """Neither before the end of its first task nor later: the lock's holder goes on by itself."""
+    path = tmp_path / "run"
+    shutil.copytree(finished[0], path)
+    record = unseal_json(path / "record.json")
+    (path / "record.json").write_bytes(seal_json({**record, "tasks": 10}))
+    done = len(record["accuracy_matrix"])
+    with one_writer(path):
+        assert f"\nrunning: task {done + 1} of 10, {done} learned\n" in invoke("show", path).stdout
+        (path / "record.json").unlink()
+        shutil.rmtree(path / "checkpoints", ignore_errors=True)
+        shown = invoke("show", path)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    told = "has finished no task yet; it is running: task 1 of ?, 0 learned\n"
+    assert shown.stderr == f"error: the run {str(path)!r} {told}"
 
 
 def test_show_tells_motions_and_what_an_expert_costs(tmp_path):

@@ -944,7 +944,7 @@ def test_layers_that_a_run_has_chosen_are_no_other_checkpoint(write_run, install
         (
             "running",
             {"remaining": 90.4},
-            "running, after task 2 of 3, about 0:01:30 left; make the report again for more",
+            "running: task 3 of 3, 2 learned, about 0:01:30 left; make the report again for more",
         ),
         (
             "failed",
