@@ -188,7 +188,7 @@ def _over_images(row: Row) -> str:
     if answers is None:
         return ""
     low, high = answers.interval
-    return f"; 95 % interval {low:.1f} to {high:.1f}, of {counted(len(answers.images), 'test image')}"
+    return f"; 95 % interval {low:.1f} to {high:.1f}, of {len(answers.images):,} test images"
 
 
 def _apart(row: Row, other: Row, whose: str, gap: Difference | None, choice: str) -> str:

@@ -39,6 +39,8 @@ _WORDS = {
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",
+    "evidence s": "deciding on growth",
+    "total s": "whole run",
     "ARI": "sets as planted, up to 1",
 }
 """What stands small below the titles of columns, for readers who know none of the abbreviations."""
