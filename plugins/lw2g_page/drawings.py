@@ -24,8 +24,8 @@ _TYPES: Mapping[str, Spec] = {
     "R": {"type": "nominal", "legend": None},
     "K": {"type": "nominal", "legend": None},
 }
-"""Letters after a field: quantity, quantity whose axis need not start at 0, difference, of which even one leaves
-room beside its bar, accuracy in percent, task, band of a row, row of the table, entry of the figure's key."""
+"""Letters after a field: quantity, quantity whose axis need not start at 0, difference (a bar alone has room
+on both sides), accuracy in percent, task, band of a row, row of the table, entry of the figure's key."""
 _SCALES = {"R": {"color": "@rows", "shape": "@shapes", "strokeDash": "@dashes"}}
 _SCALES["K"] = {"color": "@key", "fill": "@key", "shape": "@forms"}
 _MARKS: Mapping[str, Spec] = {

@@ -230,8 +230,8 @@ class Report(Tabular):
     def rows(self) -> list[Row]:
         """Return a row per table, row and metric: mean, deviation, n, published value, difference, giver.
 
-        What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin`` and
-        ``given_tuned_on``; they are None for runs of one's own.
+        What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin``,
+        ``given_tuned_on`` and ``given_runs``; they are None for runs of one's own.
         """
         entries: list[Row] = json.loads(self.to_text("json"))["entries"]
         return entries
