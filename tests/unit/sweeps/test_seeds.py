@@ -62,19 +62,19 @@ def test_cells_differ_in_the_seed_alone(chosen: dict[str, Any]) -> None:
 
 def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all runs, and where the numbers are; a second time the folder is in use."""
-    values = iter([80.0, 84.0])
+    values = iter([(3, 80.0), (5, 84.0)])
 
     def learn(attempt: Attempt) -> int:
         shutil.copytree(finished[0], attempt.job.run)
         record = json.loads((attempt.job.run / "record.json").read_text())
         del record["sha256"]
-        record["metrics"]["faa"] = next(values)
+        record["seed"], record["metrics"]["faa"] = next(values)
         (attempt.job.run / "record.json").write_bytes(seal_json(record))
         return 0
 
     monkeypatch.setattr(Attempt, "run", learn)
     told = lw2g(*TOLD).stdout.splitlines()
-    assert told[0] == "final accuracy 82.0 ± 2.8 % (FAA) on test images of 7 classes"
+    assert told[0] == "final accuracy 82.00 ± 2.83 % (FAA) on test images of 7 classes"
     assert told[-2:] == ["runs: many (all numbers: lw2g report many)", "2 cells: 2 finished; in many"]
     settings = [
         cell["settings"]["run.seed"] for cell in json.loads(Path("many/sweep.json").read_text())["cells"]
