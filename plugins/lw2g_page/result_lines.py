@@ -32,7 +32,7 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right, %, mean over tasks; 95 % interval",
+    "FAA": f"right, %, mean over tasks; {INTERVAL.replace(' ', _FIXED)}",
     _DIFFERENCE: "points",
     "CAA": "mean over time, %",
     "FFM": "lost, points",
