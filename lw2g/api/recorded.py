@@ -28,11 +28,11 @@ from lw2g.interfaces.defaults import (
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
-from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
     from lw2g.model.manifest import Manifest
+    from lw2g.results.found_runs import ReportedRun
 
 __all__ = [
     "Recorded",
@@ -46,7 +46,7 @@ __all__ = [
     "manifest_of",
     "next_method",
     "next_model",
-    "over_runs",
+    "reached",
     "results_of",
     "runs",
     "spread_of",
@@ -154,12 +154,25 @@ class Recorded:
         if not (self.run / CONFIG).exists():  # a record without its run cannot go on
             return text
         found = read_run(self.run)
+        if found is not None and found.state == "running":
+            return found.under_way
         state = "" if found is None else found.state
         ways = {
             "interrupted": f"; go on: lw2g resume {as_word(self.run)}",
             "stopped": f"; go on: lw2g continue {as_word(self.run)}",
         }
         return f"{text} ({state}){ways.get(state, '')}"
+
+    def require_whole_answers(self) -> None:
+        """Refuse predictions that are not those that the record lists; it may have none beside it.
+
+        Raises:
+            DataError: They are others, or some are missing.
+        """
+        from lw2g.results.found_runs import ReportedRun
+        from lw2g.results.right_answers import require_whole_answers
+
+        require_whole_answers(ReportedRun(path=self.run, state="finished", record=self.content))
 
     def differences(
         self, decision: Mapping[str, Any]
@@ -183,42 +196,53 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
     """Return the interval of a final accuracy, to stand behind it; nothing without predictions.
 
     Args:
-        records: The record of a run by its directory; of several seeds, which have an interval over images
-            where all answer alike.
+        records: The record of a run by its directory, or those of several seeds and class orders.
 
     Raises:
         DataError: The predictions of a run are not those that its record lists.
     """
-    from lw2g.results.found_runs import ReportedRun
+    from lw2g.results.difference_words import few_of_draws, over_in_words
     from lw2g.results.right_answers import (
         may_answer_alike,
         require_whole_answers,
         right_answers_of,
         shared_answers,
     )
+    from lw2g.results.row_means import interval_over
+    from lw2g.results.run_draws import draw_of, varied_in_words
 
-    of_runs = [
+    of_runs = _as_reported(records)
+    answers = {}
+    for run in of_runs:
+        require_whole_answers(run)
+        if found := right_answers_of(run):
+            answers[draw_of(run)] = found
+    if len(answers) < len(of_runs):
+        return ""
+    shared = shared_answers(list(answers.values())) if may_answer_alike(of_runs) else None
+    interval = interval_over(answers, shared)
+    if interval is None:
+        return ""
+    same = ""
+    over = "images of this one order"
+    if len(answers) > 1 and interval.alike:
+        same = f", the same with each of {varied_in_words(answers)}"
+        over = "images"
+    elif len(answers) > 1:
+        over = over_in_words(answers)
+    few = "" if interval.alike else few_of_draws(answers)
+    doubt = f" ({few})" if few else interval.doubt
+    return f"{same}; 95 % interval {interval} over {over}{doubt}"
+
+
+def _as_reported(records: Mapping[Path, Mapping[str, Any]]) -> list[ReportedRun]:
+    """Return finished runs as reports take them, from their records by directory."""
+    from lw2g.results.found_runs import ReportedRun
+
+    return [
         ReportedRun(path=run, state="finished", config=record["config"], record=record)
         for run, record in records.items()
     ]
-    if not may_answer_alike(of_runs):
-        return ""
-    every = []
-    for run in of_runs:
-        require_whole_answers(run)
-        if answers := right_answers_of(run):
-            every.append(answers)
-    shared = shared_answers(every) if len(every) == len(of_runs) else None
-    if shared is None:
-        return ""
-    low, high = shared.interval
-    doubt = doubt_of_few(shared.interval, len(shared.images))
-    orders = len({tuple(run.record["class_order"]) for run in of_runs})
-    alike = ""
-    if len(every) > 1:
-        alike = f", the same with each of {len(every)} {'seeds' if orders == 1 else 'runs'}"
-    of_order = " of this one order" if orders == 1 else ""
-    return f"{alike}; 95 % interval {low:.1f} to {high:.1f} over images{of_order}{doubt}"
 
 
 def leaked_images(records: Iterable[Mapping[str, Any]]) -> str:
@@ -319,25 +343,47 @@ def results_of(run: str | Path) -> Recorded:
     if (run / RECORD).exists():
         return Recorded(run, run / RECORD, contents.read_record(run))
     if (run / CONFIG).exists():
+        from lw2g.results.found_runs import read_run
+
         if is_without_record(run):
             raise DataError(
                 f"{RECORD} of the run {str(run)!r} is missing", f"write it anew: lw2g resume {as_word(run)}"
             )
+        found = read_run(run)
+        if found is not None and found.state == "running":
+            raise DataError(f"the run {str(run)!r} has finished no task yet", f"it is {found.under_way}")
         raise DataError(
             f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {as_word(run)}"
         )
     raise missing_run(run)
 
 
-def over_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, MeanStd]:
-    """Return mean and sample standard deviation of each metric over several runs, as a report has them."""
-    from lw2g.results.run_draws import draw_of_record, mean_over_draws
+def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the defined metrics of a run, or of runs of one configuration, as they are printed.
 
-    values = {name: [record["metrics"].get(name) for record in records] for name in records[0]["metrics"]}
-    if len(records) == 1:
-        return {name: summary(of_run) for name, of_run in values.items()}
-    draws = list(map(draw_of_record, records))
-    return {name: mean_over_draws(draws, of_runs) for name, of_runs in values.items()}
+    Of several runs these are mean and deviation as ``lw2g report`` prints them: over class orders, or over
+    the seeds of one.
+
+    Args:
+        records: The records by directory.
+    """
+    from lw2g.results.columns import COLUMNS
+    from lw2g.results.row_means import over_draws, printed
+    from lw2g.results.run_draws import draw_of
+
+    runs = _as_reported(records)
+    draws = [draw_of(run) for run in runs]
+    found = {}
+    for name in runs[0].record["metrics"]:
+        over = over_draws(draws, [run.metric(name) for run in runs])
+        if over.mean is None:
+            continue
+        digits = 1 if len(runs) == 1 or name not in COLUMNS else COLUMNS[name].digits
+        value, std = printed(over, digits)
+        if name == "ssp" and not std:  # equal counts stay whole
+            value = f"{over.mean:.0f}"
+        found[name] = f"{value} ± {std}" if std else value
+    return found
 
 
 def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
@@ -369,14 +415,10 @@ def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -
         records: The record of each run by its directory.
         catalogue: The components.
     """
-    from lw2g.results.found_runs import ReportedRun
     from lw2g.results.row_names import drawn_images
     from lw2g.results.run_draws import draw_of, spread_in_words
 
-    of_runs = [
-        ReportedRun(path=run, state="finished", config=record["config"], record=record)
-        for run, record in records.items()
-    ]
+    of_runs = _as_reported(records)
     return spread_in_words(set(map(draw_of, of_runs)), drawn_images(of_runs[0], catalogue))
 
 

@@ -18,7 +18,7 @@ from lw2g.api.recorded import (
     is_embedded,
     next_method,
     next_model,
-    over_runs,
+    reached,
     spread_of,
 )
 from lw2g.cli.signals import RUN_OF_COMMAND, telling_of_exits
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lw2g.api.experiment import Experiment
     from lw2g.api.tabular import RunRecord
     from lw2g.registry.catalogue import Catalogue
-    from lw2g.results.summaries import MeanStd
 
 __all__ = ["announce", "load_components", "run_one", "run_to_end", "tell"]
 
@@ -120,17 +119,13 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
     first = next(iter(records.values()))
     done = len(first["accuracy_matrix"])
     total = first.get("tasks")
-    metrics = {}
-    for name, over in over_runs(list(records.values())).items():
-        if over.mean is not None:
-            metrics[name] = _text(name, over)
     grows = catalogue.grows(first["config"]["baseline"]["name"])
     interval = ""
     try:
         interval = interval_of(records)
     except DataError as error:  # the records are whole, and are told
         click.echo(f"warning: {printable(str(error))}", err=True)
-    for line in in_words(metrics, first, grows=grows, interval=interval):
+    for line in in_words(reached(records), first, grows=grows, interval=interval):
         click.echo(line)
     if domains := by_domain(list(records.values())):
         click.echo(printable(domains))
@@ -158,13 +153,3 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
     if len(records) == 1 and done == total and is_embedded(first) and sys.stdout.isatty():
         # for who tries lw2g at a terminal; programs that read the output know what they want
         click.echo("next, a model of photos: lw2g start photos model --backbone vit-tiny")
-
-
-def _text(name: str, over: MeanStd) -> str:
-    """Return the mean of a metric, and its deviation if runs differ; equal counts stay whole."""
-    std = "" if over.std is None else f"{over.std:.1f}"
-    if std.strip("0."):
-        return f"{over.mean:.1f} ± {std}"
-    if name == "ssp":
-        return f"{over.mean:.0f}"
-    return f"{over.mean:.1f}"

@@ -74,11 +74,12 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
             print_model(manifest, whole=whole_record)
         return
     results = results_of(run)
+    warned = _warns_of_predictions(results)
     if as_json:
         click.echo(results.path.read_text(encoding="utf-8"), nl=False)
         return
     if not whole_record and not explain:
-        _print_short(results)
+        _print_short(results, warned=warned)
         return
     _print_record(results)
     if explain:
@@ -86,19 +87,30 @@ def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
         print_table("definitions", ("number", "meaning"), terms.items(), left=2)
 
 
-def _print_short(results: Recorded) -> None:
-    """Print what was run, what it reached, what it cost, and where the rest is."""
+def _warns_of_predictions(results: Recorded) -> bool:
+    """Warn of predictions that are not those of the record; return whether there are such."""
+    try:
+        results.require_whole_answers()
+    except DataError as error:  # the record is whole, and is shown
+        click.echo(f"warning: {printable(str(error))}", err=True)
+        return True
+    return False
+
+
+def _print_short(results: Recorded, *, warned: bool) -> None:
+    """Print what was run, what it reached, what it cost, and where the rest is.
+
+    Args:
+        results: The record.
+        warned: Whether its predictions are others than it lists, and tell no interval.
+    """
     record = results.content
     backbone = record["config"]["backbone"]["name"]
     lines = [f"{results.method} on {_stream(record)}, backbone {backbone}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
     known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
-    interval = ""
-    try:
-        interval = interval_of({results.run: record})
-    except DataError as error:  # the record is whole, and is shown
-        click.echo(f"warning: {printable(str(error))}", err=True)
+    interval = "" if warned else interval_of({results.run: record})
     reached = list(in_words(known, record, grows=results.grows, interval=interval))
     if domains := by_domain([record]):
         reached.append(domains)

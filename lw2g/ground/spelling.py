@@ -145,7 +145,9 @@ def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
     known = [name for name in parameters if name != "self"]
     for name in given:
         if name not in known:
-            raise ConfigError(f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}")
+            raise ConfigError(
+                f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}"
+            )
 
 
 def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:

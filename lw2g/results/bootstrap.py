@@ -27,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 _DRAWS = 10_000
 """With another seed the ends move by about a twentieth of a point; where few images count alike, means lie on
 a grid of one image (half a point of 200 images), and an end may move by one step of it."""
+_NUMBERS = 2_000_000
+"""How many numbers of draws are in memory at once."""
 _SEED = 0
 _DIGITS = 9
 """Decimals of a point that are kept."""
@@ -132,10 +134,15 @@ def _drawn_means(kinds: Floats, counts: npt.NDArray[np.int64], orders: int) -> F
     images = int(counts.sum())
     # whole numbers of this generator are the same in every version of numpy, as pages need them
     generator = np.random.RandomState(_SEED)
-    times = generator.multinomial(images, counts / images, size=_DRAWS).astype(np.float64)
-    # an order's difference over the drawn images: a ratio, since how much these count is drawn as well
-    counted = np.maximum(times @ kinds[orders:].T, np.finfo(float).tiny)
-    by_order = 100.0 * (times @ kinds[:orders].T) / counted
+    by_order = np.empty((_DRAWS, orders))
+    # in parts: of 10,000 images that all differ, all draws at once would be a gigabyte
+    part = max(1, _NUMBERS // len(counts))
+    for begin in range(0, _DRAWS, part):
+        size = min(part, _DRAWS - begin)
+        times = generator.multinomial(images, counts / images, size=size).astype(np.float64)
+        # an order's difference over the drawn images: a ratio, since how much these count is drawn as well
+        counted = np.maximum(times @ kinds[orders:].T, np.finfo(float).tiny)
+        by_order[begin : begin + size] = 100.0 * (times @ kinds[:orders].T) / counted
     # one order fewer than there are: the mean over as many varies (n - 1)/n as much as the mean over new ones
     chosen = generator.randint(orders, size=(_DRAWS, max(1, orders - 1)))
     means: Floats = np.take_along_axis(by_order, chosen, axis=1).mean(axis=1)

@@ -8,21 +8,25 @@ import attrs
 
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
+from lw2g.results.ahead import ahead_in_words, ahead_of_all
 from lw2g.results.columns import DEFAULT_COLUMNS, Column
-from lw2g.results.difference_words import SAME, on_differences, p_in_words
+from lw2g.results.difference_words import SAME, few_of_draws, on_differences, over_in_words, p_in_words
 from lw2g.results.paper import Printed
+from lw2g.results.row_means import as_number, printed
 from lw2g.results.run_draws import Draw, number_of_draws, spread_in_words
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
 __all__ = [
     "ALIKE",
+    "INTERVAL",
     "Cell",
     "Cells",
     "cell_blocks",
     "counted_in",
     "differences_in_words",
     "few_remarks_on",
+    "heading_of",
     "mean_cells",
     "omits_equal",
     "remarks_on",
@@ -40,7 +44,7 @@ class Cell:
         value: The number; ``-`` if there is none.
         std: Its sample standard deviation; empty for a single run.
         note: What follows: marks of a published value, or the interval of a difference.
-        best: Whether it is the best of its column.
+        best: Whether its row is ahead of each other one beyond chance.
     """
 
     value: str
@@ -57,10 +61,14 @@ class Cell:
 
 ALIKE = ", alike"
 """What stands behind the number of a row's runs where all give the same answers."""
+INTERVAL = "95 % interval"
+"""The column with the interval of final accuracy."""
 _CONTROL = "control: a bound, a baseline that learns almost nothing, or one that knows the answer"
 Cells = list[list["Cell | str"]]
 _ALWAYS = ("faa", "ffm", "pra", "chance_pra", "total_s")
 """Default columns that stand in every table with a value for them."""
+_OF_SETS = ("pra", "chance_pra", "ssp", "ari")
+"""Default columns about sets, which compare nothing where no row has several."""
 _FEW = 5
 """Remarks below a printed table at most."""
 _ORDERS = "class orders"
@@ -91,14 +99,34 @@ def _shares_sets(row: Row) -> bool:
 
 
 def valued_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return the columns with a value or named by the user; of the default ones no time that nobody took."""
+    """Return the columns with a value that compares something, or that the user named."""
     shown = []
     for column in columns:
         means = _means(table, column)
-        is_idle = column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
-        if column.asked or (means and not is_idle):
+        if column.asked or (means and not _says_nothing(table, column, means, columns)):
             shown.append(column)
     return shown
+
+
+def _says_nothing(table: Table, column: Column, means: set[float], columns: Sequence[Column]) -> bool:
+    """Whether a column has values, ``means``, that follow from what the rows are."""
+    if column.name in _OF_SETS and _are_default(columns):  # there is one set to find, and it is found
+        return not any(_has_sets(row) for row in table.rows)
+    if column.name == "task_accuracy":  # each task has all classes: no answer is of another task
+        return all(run.options.get("benchmark.stream") == "domains" for row in table.rows for run in row.runs)
+    # a time that nobody took
+    return column.path[0] == "seconds" and means == {0.0} and _are_default(columns)
+
+
+def _has_sets(row: Row) -> bool:
+    """Whether some run of a row has several sets, or does not tell."""
+    for run in row.runs:
+        number = run.metric("ssp")
+        if number is None and run.metric("pra") is not None:
+            return True
+        if number is not None and number > 1:
+            return True
+    return False
 
 
 def omits_equal(table: Table, columns: Sequence[Column]) -> bool:
@@ -136,15 +164,19 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     published = set[str]()
     for row in table.rows:
         published |= row.paper.keys()
+    with_interval = {"faa"} if any(row.interval is not None for row in table.rows) else set()
+    best = {column.name: ahead_of_all(table, column) for column in columns}
 
     head: list[Cell | str] = ["row"]
     if is_mixed:
         head.append("mixed")
     head.append("n")
     for column in columns:
-        head.append(_title(column))
+        head.append(heading_of(column))
+        if column.name in with_interval:
+            head.append(INTERVAL)
         if column.name in published:
-            head += [f"paper {_title(column)}", "minus paper"]
+            head += [f"paper {heading_of(column)}", "minus paper"]
 
     cells = [head]
     for row in table.rows:
@@ -153,31 +185,13 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
             line.append(" ".join(row.marks))
         line.append(f"{row.number}{ALIKE}" if row.alike else row.number)
         for column in columns:
-            line.append(_mean(row, column, best=row in _best(table, column)))
+            line.append(_mean(row, column, best=row is best[column.name]))
+            if column.name in with_interval:
+                line.append("-" if row.interval is None else str(row.interval))
             if column.name in published:
                 line += _paper(row, column)
         cells.append(line)
     return cells
-
-
-def _best(table: Table, column: Column) -> list[Row]:
-    """Return the rows with the best mean as it is printed, if there are others.
-
-    Controls do not count.
-    """
-    if not column.better:
-        return []
-    values: list[tuple[Row, float]] = []
-    for row in table.rows:
-        mean = row.summary(column).mean
-        if mean is None or not row.finished or row.control:
-            continue
-        values.append((row, column.better * round(mean, column.digits)))
-    top = max((value for _, value in values), default=0.0)
-    best = [row for row, value in values if value == top]
-    if len(best) == len(values):  # where all are equal, bold says nothing
-        return []
-    return best
 
 
 def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) -> Iterator[Cells]:
@@ -191,8 +205,12 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
 
 
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
-    """Return the lines of mean differences of all rows from the reference, over common seeds."""
-    lines: Cells = [[f"minus {reference.label}", "pairs", *map(_title, columns)]]
+    """Return the lines of mean differences of all rows from the reference, over common seeds.
+
+    Times have none: runs shared their machine with others.
+    """
+    columns = [column for column in columns if not column.is_time]
+    lines: Cells = [[f"minus {reference.label}", "pairs", *map(heading_of, columns)]]
     gaps = [table.differences(reference, column) for column in columns]
     for row in table.rows:
         if row is reference:
@@ -210,7 +228,7 @@ def _row_label(row: Row) -> str:
     return row.label
 
 
-def _title(column: Column) -> str:
+def heading_of(column: Column) -> str:
     """Return the title of a column, with abbreviations in capitals as in papers."""
     words = []
     for word in filter(None, column.name.split("_")):
@@ -218,43 +236,30 @@ def _title(column: Column) -> str:
     return " ".join(words)
 
 
-def _number(value: float, digits: int, sign: str = "") -> str:
-    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty."""
-    return f"{value:{sign}z,.{digits}f}"
-
-
 def _mean(row: Row, column: Column, *, best: bool) -> Cell:
     """Return the cell of a row's mean and its standard deviation."""
-    over = row.summary(column)
-    if over.mean is None:
-        return Cell(value="-")
-    std = ""
-    if over.std is not None:
-        std = _number(over.std, column.digits)
-    if not std.strip("0."):
-        # a deviation that is printed as zero says nothing: a constant, or one below the last digit
-        std = ""
-    return Cell(value=_number(over.mean, column.digits), std=std, best=best)
+    value, std = printed(row.summary(column), column.digits)
+    return Cell(value=value, std=std, best=best)
 
 
 def _paper(row: Row, column: Column) -> tuple[Cell, Cell]:
     """Return the published value, and ours minus it."""
-    printed = row.paper.get(column.name)
-    if printed is None:
+    published = row.paper.get(column.name)
+    if published is None:
         return Cell(value="-"), Cell(value="-")
     marks = ""
-    if printed.differs:
+    if published.differs:
         marks += " *"
-    if printed.second_hand:
+    if published.second_hand:
         marks += " †"
     std = ""
-    if printed.std is not None:
-        std = f"{printed.std:g}"
+    if published.std is not None:
+        std = f"{published.std:g}"
     gap = "-"
     ours = row.summary(column).mean
     if ours is not None:
-        gap = _number(ours - printed.value, column.digits, "+")
-    return Cell(value=f"{printed.value:g}", std=std, note=marks), Cell(value=gap)
+        gap = as_number(ours - published.value, column.digits, "+")
+    return Cell(value=f"{published.value:g}", std=std, note=marks), Cell(value=gap)
 
 
 def _difference(gap: Difference | None, column: Column) -> Cell:
@@ -265,16 +270,16 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
         return Cell(value="the same")
     note = ""
     if gap.low is not None and gap.high is not None:
-        note = f" [{_number(gap.low, column.digits, '+')}, {_number(gap.high, column.digits, '+')}]"
+        note = f" [{as_number(gap.low, column.digits, '+')}, {as_number(gap.high, column.digits, '+')}]"
     if gap.p is not None:
         note += f", {p_in_words(gap.p)}"
-    return Cell(value=_number(gap.mean, column.digits, "+"), note=note)
+    return Cell(value=as_number(gap.mean, column.digits, "+"), note=note)
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
-    remarks += [f"{_title(column)}: {column.meaning}" for column in columns]
+    remarks += [f"{heading_of(column)}: {column.meaning}" for column in columns]
     remarks += _elsewhere(columns)
     remarks += differences_in_words(table, against)
     remarks += [*_citations(table), *_marks(table, columns, against)]
@@ -308,7 +313,7 @@ def few_remarks_on(
     # what columns and marks mean is one remark, however many there are
     legend = []
     if defined:
-        legend += [f"{_title(column)}: {column.meaning.partition(':')[0]}" for column in columns]
+        legend += [f"{heading_of(column)}: {column.in_short}" for column in columns]
         legend += [*_elsewhere(columns), *counted_in(table)]
     legend += _marks(table, columns, against)
     meanings = "\n  - ".join(["columns and marks:", *legend]) if defined else "; ".join(legend)
@@ -344,7 +349,7 @@ def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:
     for column in columns:
         kind, name = column.path[0], column.path[-1]
         if kind == "metrics" and name not in CORE_METRICS and any(name not in of_run for of_run in metrics):
-            yield f"{_title(column)}: runs begun before it was installed do not have it"
+            yield f"{heading_of(column)}: runs begun before it was installed do not have it"
 
 
 def _has_spread(table: Table, columns: Sequence[Column]) -> bool:
@@ -397,10 +402,10 @@ def _unfinished(table: Table) -> list[str]:
 
 def _printed(table: Table) -> list[Printed]:
     """Return the published values of all rows."""
-    printed: list[Printed] = []
+    values: list[Printed] = []
     for row in table.rows:
-        printed += row.paper.values()
-    return printed
+        values += row.paper.values()
+    return values
 
 
 def _citations(table: Table) -> list[str]:
@@ -408,12 +413,23 @@ def _citations(table: Table) -> list[str]:
     return list(dict.fromkeys(f"paper: {value.citation}" for value in _printed(table)))
 
 
+def _intervals(table: Table, columns: Sequence[Column]) -> Iterator[str]:
+    """Yield over what the intervals of final accuracy are, where they are printed."""
+    with_one = [row for row in table.rows if row.interval is not None]
+    if not with_one or not any(column.name == "faa" for column in columns):
+        return
+    drawn = {draw for row in with_one if not row.alike for draw in row.draws}
+    few = few_of_draws(drawn) if len(drawn) > 1 else ""
+    yield f"{INTERVAL}: of FAA, over {over_in_words(drawn)}{f' ({few})' if few else ''}"
+
+
 def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return what the marks in a table and in that of differences mean, of those that stand there."""
-    marks = []
+    marks = list(filter(None, [ahead_in_words(table, columns), *_intervals(table, columns)]))
     reference = table.reference(against)
     if reference is not None:
-        gaps = [gap for column in columns for gap in table.differences(reference, column).values()]
+        differing = [column for column in columns if not column.is_time]
+        gaps = [gap for column in differing for gap in table.differences(reference, column).values()]
         if any(gap is not None and gap.is_none for gap in gaps):
             marks.append(SAME)
     if _has_spread(table, columns):
@@ -424,9 +440,9 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
         )
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)
-    printed = _printed(table)
-    if any(value.differs for value in printed):
+    published = _printed(table)
+    if any(value.differs for value in published):
         marks.append("* the paper's runs are known to differ from ours")
-    if any(value.second_hand for value in printed):
+    if any(value.second_hand for value in published):
         marks.append("† second hand: not measured by the method's authors, or copied from another paper")
     return marks

@@ -25,6 +25,7 @@ class Column:
         digits: Printed decimals.
         scale: Factor for printing.
         better: 1 where more is better, -1 where less is, 0 where neither is.
+        short: What it is in a few plain words; empty where the definition begins with such.
         asked: Whether the user named it, who then sees it without a value, too.
     """
 
@@ -34,7 +35,18 @@ class Column:
     digits: int = 2
     scale: float = 1.0
     better: int = 0
+    short: str = ""
     asked: bool = False
+
+    @property
+    def in_short(self) -> str:
+        """What it is, in one short line."""
+        return self.short or self.meaning.partition(":")[0]
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is of a clock: runs shared their machine with others, and differences are no finding."""
+        return self.path[0] in ("seconds", "images_per_second")
 
     def of(self, record: Mapping[str, Any]) -> float | None:
         """Return its value in a record, or None."""
@@ -50,6 +62,18 @@ _BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "ffm": -1, "ffm_code"
 """Not retrieval accuracy: what guessing gives of it differs by the sets, and rows do not compare by it."""
 
 
+_SHORT = {
+    "faa": "test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
+    "caa": "the same after each task, mean over time (elsewhere average accuracy)",
+    "ffm": "forgetting: best earlier less last accuracy, in points, mean of old tasks",
+    "pra": "test images that get a set of their task, in %",
+    "chance_pra": "PRA by guessing",
+    "ssp": "sets of parameters",
+    "ari": "agreement of sets with known groups of tasks: 1 equal, 0 by chance",
+}
+"""What the usual columns are, where their definitions begin with names."""
+
+
 def _metric_column(metric: Metric) -> Column:
     """Return the column of a metric."""
     return Column(
@@ -58,6 +82,7 @@ def _metric_column(metric: Metric) -> Column:
         meaning=metric.summary,
         digits=metric.digits,
         better=_BETTER.get(metric.name, 0),
+        short=_SHORT.get(metric.name, ""),
     )
 
 
@@ -71,7 +96,12 @@ def _seconds(part: str, meaning: str) -> Column:
 
 _ALL = (
     *map(_metric_column, CORE_METRICS.values()),
-    Column(name="ari", path=("adjusted_rand_index",), meaning=DEFINITIONS["adjusted_rand_index"]),
+    Column(
+        name="ari",
+        path=("adjusted_rand_index",),
+        meaning=DEFINITIONS["adjusted_rand_index"],
+        short=_SHORT["ari"],
+    ),
     Column(
         name="stale",
         path=("stale_classes", "last"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from lw2g.results.row_choice import fitting
 from lw2g.results.run_draws import Draw, named_draws, unit_of, varied_in_words
 from lw2g.results.summaries import LEAST_TESTED
 from lw2g.results.table import Row, Table
@@ -11,6 +12,7 @@ from lw2g.results.table import Row, Table
 __all__ = [
     "SAME",
     "few_in_words",
+    "few_of_draws",
     "no_reference",
     "on_differences",
     "over_in_words",
@@ -48,7 +50,7 @@ def no_reference(table: Table, against: str | None) -> str:
     """Return why a table has no differences from the wanted row; empty where it has some."""
     if against is None or not table.rows or table.reference(against) is not None:
         return ""
-    if any(against in row.label for row in table.rows):
+    if fitting(table.rows, against):
         return "none, as there is no other row here"
     return f"none, as no row here is called {against!r}"
 
@@ -84,10 +86,19 @@ def _units_of(pairs: Collection[Draw]) -> str:
 def few_in_words(row: Row, other: Row) -> str:
     """Return what a difference over so few orders or seeds does not tell; empty where they are not few."""
     pairs = varying_pairs(row, other)
-    number = _number_of_units(pairs)
-    if number == 1:
+    if _number_of_units(pairs) == 1:
         return "a single pair tells nothing of other seeds and orders"
-    return f"{number} {_units_of(pairs)} tell little of others" if 0 < number < LEAST_TESTED else ""
+    return few_of_draws(pairs)
+
+
+def few_of_draws(draws: Collection[Draw]) -> str:
+    """Return that so few class orders, or seeds of one, tell little; empty where they are not few.
+
+    >>> few_of_draws({(0, (1, 2)), (1, (1, 2))})
+    '2 seeds tell little of others'
+    """
+    number = _number_of_units(draws)
+    return f"{number} {_units_of(draws)} tell little of others" if 0 < number < LEAST_TESTED else ""
 
 
 def _number_of_units(pairs: Collection[Draw]) -> int:

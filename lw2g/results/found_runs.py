@@ -29,6 +29,9 @@ __all__ = ["Given", "ReportedRun", "State", "columns_of_sweep", "find_runs", "re
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
+_LONGEST = 80
+"""Letters of what a submitter has tuned on that a line has room for."""
+
 
 @attrs.frozen(kw_only=True)
 class Given:
@@ -40,6 +43,7 @@ class Given:
         protocol: The protocol's id in the store, with its version, or those of all class orders of the row.
         badges: The badges that all runs of the submitter's row have.
         plugin: Where the method's plugin lies, ``URL@COMMIT``, if it is on no package index.
+        runs: From how many runs the submitter chose each; of a row the most.
     """
 
     who: str
@@ -47,10 +51,17 @@ class Given:
     protocol: str
     badges: tuple[str, ...]
     plugin: str = ""
+    runs: int = 1
 
     def __str__(self) -> str:
-        plugin = f"; plugin {self.plugin}" if self.plugin else ""
-        return f"given by {self.who} ({', '.join(self.badges)}; {self.protocol}{plugin})"
+        tuned_on = self.tuned_on
+        if len(tuned_on) > _LONGEST:
+            tuned_on = f"{tuned_on[:_LONGEST]}..."
+        chosen = "the only run" if self.runs == 1 else f"chosen from {self.runs:,} runs"
+        told = [", ".join(self.badges), self.protocol, f"tuned on: {tuned_on}", chosen]
+        if self.plugin:
+            told.append(f"plugin {self.plugin}")
+        return f"given by {self.who} ({'; '.join(told)})"
 
 
 @attrs.frozen(kw_only=True)
@@ -118,11 +129,17 @@ class ReportedRun:
         if self.state == "interrupted":
             return f"interrupted {after}; lw2g resume {place} goes on"
         if self.state == "running":
-            left = ""
-            if self.remaining is not None:
-                left = f", about {timedelta(seconds=round(self.remaining))} left"
-            return f"running, {after}{left}; make the report again for more"
+            return f"{self.under_way}; make the report again for more"
         return self.problem
+
+    @property
+    def under_way(self) -> str:
+        """Which task a running run is at, and how long it will take."""
+        at = f"task {self.progress.get('task', self.done) + 1} of {self.tasks or '?'}"
+        left = ""
+        if self.remaining is not None:
+            left = f", about {timedelta(seconds=round(self.remaining))} left"
+        return f"running: {at}, {self.done} learned{left}"
 
     @cached_property
     def options(self) -> dict[str, Any]:

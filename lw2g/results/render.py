@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.results.ahead import ahead_in_words
 from lw2g.results.cells import (
     Cell,
     Cells,
@@ -44,15 +45,23 @@ _NO_PAPER: Mapping[str, Any] = {
     "paper_differs": [],
 }
 _NO_DIFFERENCE: Mapping[str, Any] = dict.fromkeys(
-    (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "against")
+    (*(f"difference_{name}" for name in attrs.fields_dict(Difference)), "difference_same", "against")
 )
 _NOT_GIVEN: Mapping[str, Any] = dict.fromkeys(f"given_{name}" for name in attrs.fields_dict(Given))
+_SAME = "the same in every order"
+_LEFT_OUT = "left_out"
+"""The column of CSV, and the key of JSON, with what a report lacks."""
 _LISTS = ("paper_differs", "given_badges")
 """What of an entry has several texts, which CSV joins."""
 
 
 def as_markdown(
-    tables: Sequence[Table], columns: Sequence[Column], against: str | None, *, others: str = ""
+    tables: Sequence[Table],
+    columns: Sequence[Column],
+    against: str | None,
+    missing: Sequence[str] = (),
+    *,
+    others: str = "",
 ) -> str:
     """Return Markdown: a table of means, one of differences if a row is named, then remarks.
 
@@ -61,13 +70,15 @@ def as_markdown(
             escaped, so that they show as they are written.
         columns: What may be shown; columns without a value that nobody named are left out.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
+        missing: Which runs were left out, and why, a line each; these lines stand first.
         others: Where all remarks are, of which the most important then stand below a table; empty for all.
     """
     remarks_of = partial(few_remarks_on, others=others) if others else _every_remark_on
-    parts = [f"{table.apart}\n" for table in tables if table.apart]
+    parts = [f"{literal_markdown(line)}\n" for line in missing]
+    parts += [f"{table.apart}\n" for table in tables if table.apart]
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
-        above = "; ".join(filter(None, (", ".join(table.conditions), table.draws)))
+        above = "; ".join(filter(None, (", ".join(table.conditions), table.draws, table.tested)))
         parts += [f"### {table.title}\n", f"{above or _NONE_FINISHED}\n"]
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
@@ -89,10 +100,17 @@ def _markdown_block(cells: Cells, table: Table) -> str:
     """Return a Markdown table, a line feed after each of its lines."""
     lines = []
     for line in cells:
-        escaped = " | ".join(_markdown_cell(str(cell), table) for cell in line)
+        escaped = " | ".join(_markdown_cell(_with_bold(cell), table) for cell in line)
         lines.append(f"| {escaped} |\n")
     rule = f"| {' | '.join(['---'] * len(cells[0]))} |\n"
     return "".join([lines[0], rule, *lines[1:]])
+
+
+def _with_bold(cell: Cell | str) -> str:
+    """Return the text of a cell, in which the number of a row that is ahead is bold."""
+    if isinstance(cell, Cell) and cell.best:
+        cell = attrs.evolve(cell, value=f"**{cell.value}**")
+    return str(cell)
 
 
 def _markdown_cell(text: str, table: Table) -> str:
@@ -134,20 +152,24 @@ def literal_markdown(text: str) -> str:
     return _ACTIVE.sub(r"\\\g<0>", text)
 
 
-def as_latex(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, the best values bold, and remarks.
+def as_latex(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
+    r"""Return LaTeX for ``\usepackage{booktabs}``: tables with captions, and remarks.
 
-    The remarks are comments.
+    A number is bold whose row is ahead of each other one beyond chance. The remarks, and first what is
+    ``missing``, are comments.
     """
-    parts = []
+    parts = [f"% {line}" for line in missing]
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
-        apart = ", controls apart" if any(row.control for row in table.rows) else ""
-        captions = [f"mean $\\pm$ sample standard deviation over $n$ runs; best in bold{apart}"]
+        captions = ["mean $\\pm$ sample standard deviation over $n$ runs"]
+        if ahead := ahead_in_words(table, shown):
+            captions[0] += f"; {_tex(ahead)}"
         reference = table.reference(against)
         if reference is not None:
             captions.append(f"differences from {_tex(reference.label)}, with 95\\,\\% intervals")
-        about = _tex(", ".join([table.title, *table.conditions]))
+        about = _tex(", ".join(filter(None, [table.title, *table.conditions, table.tested])))
         labels = [f"tab:lw2g-{number}", f"tab:lw2g-{number}-differences"]
         # not strict: a table without rows has no block, one without differences has the first alone
         for block, caption, label in zip(cell_blocks(table, shown, against), captions, labels, strict=False):
@@ -210,27 +232,32 @@ def _tex_number(text: str) -> str:
     return text.replace(",", "{,}")
 
 
-def as_csv(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return a CSV line per row and column."""
+def as_csv(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
+    """Return a CSV line per row and column; what is ``missing`` stands in each, as CSV has no comments."""
     entries = list(_entries(tables, columns, against))
-    names = ["table", "row"]
+    names = ["table", "row", _LEFT_OUT]
     if entries:
-        names = list(entries[0])
+        names = [*entries[0], _LEFT_OUT]
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     for entry in entries:
         joined = {name: "; ".join(entry[name] or ()) for name in _LISTS}
-        writer.writerow({**entry, **joined})
+        writer.writerow({**entry, **joined, _LEFT_OUT: "; ".join(missing)})
     return text.getvalue()
 
 
-def as_json(tables: Sequence[Table], columns: Sequence[Column], against: str | None) -> str:
-    """Return the entries of the CSV as JSON, with definitions and notes."""
+def as_json(
+    tables: Sequence[Table], columns: Sequence[Column], against: str | None, missing: Sequence[str] = ()
+) -> str:
+    """Return the entries of the CSV as JSON, with definitions and notes, and what is ``missing``."""
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
         "tables": [_table_facts(table, against) for table in tables],
+        _LEFT_OUT: list(missing),
     }
     return json.dumps(content, indent=1) + "\n"
 
@@ -256,7 +283,8 @@ def _entries(
         reference = table.reference(against)
         gaps: Mapping[str, Mapping[str, Difference | None]] = {}
         if reference is not None:
-            gaps = {column.name: table.differences(reference, column) for column in columns}
+            compared = [column for column in columns if not column.is_time]
+            gaps = {column.name: table.differences(reference, column) for column in compared}
         for row in table.rows:
             for column in columns:
                 entry = _entry(table, row, column, gaps.get(column.name, {}).get(row.label))
@@ -265,16 +293,26 @@ def _entries(
                 yield entry
 
 
+def _interval(row: Row, column: Column) -> dict[str, Any]:
+    """Return the 95 % interval of final accuracy, and its number of test images; None of other columns."""
+    found = row.interval if column.name == "faa" else None
+    if found is None:
+        return {"low": None, "high": None, "images": None}
+    return {"low": found.low, "high": found.high, "images": found.images}
+
+
 def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> dict[str, Any]:
     """Return all that CSV and JSON hold of one row and column, ``gap`` from the reference."""
     over_runs = row.summary(column)
     entry = {
         "table": table.title,
         "row": row.label,
+        "baseline": row.runs[0].config["baseline"]["name"],
         "control": row.control,
         "mixed": " ".join(row.marks),
         "metric": column.name,
         **attrs.asdict(over_runs),
+        **_interval(row, column),
         "runs": row.number,
         # every entry has the same keys in the same order: they are the head of the CSV
         **_NO_DIFFERENCE,
@@ -292,6 +330,8 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
     if gap is not None:
         for name, value in attrs.asdict(gap).items():
             entry[f"difference_{name}"] = value
+        if gap.is_none:
+            entry["difference_same"] = _SAME
     given = row.runs[0].given
     if given is not None:
         for name, value in attrs.asdict(given).items():

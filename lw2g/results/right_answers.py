@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from lw2g.disk.contents import prediction_name
+from lw2g.disk.contents import PREDICTIONS, prediction_name
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import DataError, as_word
 from lw2g.results.found_runs import ReportedRun
@@ -91,19 +91,26 @@ def right_answers(
 
 
 def require_whole_answers(run: ReportedRun) -> None:
-    """Refuse a run whose last predictions are not those that its record lists; they may be gone.
+    """Refuse a run with a file of predictions that is not as its record lists it, after any of its tasks.
+
+    A pack, or a record alone, has no folder of them: nothing there has been edited or lost.
 
     Raises:
-        DataError: They are others.
+        DataError: A file is another, or is missing.
     """
-    name = prediction_name(run.done - 1)
-    wanted = run.record.get("files", {}).get(name)
-    checksum = sha256_of(run.path / name)
-    if checksum is not None and wanted not in (None, checksum):
-        raise DataError(
-            f"{name} of the run {str(run.path)!r} does not match its checksum: it is damaged or was edited",
-            f"make it anew: lw2g resume {as_word(run.path)}",
-        )
+    if not (run.path / PREDICTIONS).is_dir():
+        return
+    for name, wanted in run.record.get("files", {}).items():
+        if not name.startswith(f"{PREDICTIONS}/"):
+            continue
+        checksum = sha256_of(run.path / name)
+        if checksum == wanted:
+            continue
+        wrong = "does not match its checksum: it is damaged or was edited"
+        if checksum is None:
+            wrong = "is missing"
+        remedy = f"make it anew: lw2g resume {as_word(run.path)}"
+        raise DataError(f"{name} of the run {str(run.path)!r} {wrong}", remedy)
 
 
 def right_answers_of(run: ReportedRun) -> RightAnswers | None:

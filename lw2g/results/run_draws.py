@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import TypeAlias
 
 from lw2g.errors import counted
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.summaries import MeanStd, grouped, summary
 
 __all__ = [
     "Draw",
     "and_listed",
     "by_draw",
     "draw_of",
-    "draw_of_record",
     "drawn_in_words",
     "draws_in_words",
-    "mean_over_draws",
     "named_draws",
     "named_orders",
     "named_seeds",
@@ -38,12 +34,7 @@ _LISTED = 5
 
 def draw_of(run: ReportedRun) -> Draw:
     """Return the draw of a run."""
-    return draw_of_record(run.record)
-
-
-def draw_of_record(record: Mapping[str, Any]) -> Draw:
-    """Return the draw of the run of a record."""
-    return int(record["seed"]), tuple(record["class_order"])
+    return int(run.record["seed"]), tuple(run.record["class_order"])
 
 
 def unit_of(draws: Collection[Draw]) -> Callable[[Draw], Hashable]:
@@ -58,20 +49,6 @@ def unit_of(draws: Collection[Draw]) -> Callable[[Draw], Hashable]:
         return seed if is_one_order else order
 
     return unit
-
-
-def mean_over_draws(draws: Sequence[Draw], values: Sequence[float | None]) -> MeanStd:
-    """Return mean, deviation and n of a value of each of some runs, over class orders or the seeds of one.
-
-    Args:
-        draws: That of each run.
-        values: The value of each run; None where it has none.
-    """
-    means: list[float | None] = []
-    for of_unit in grouped(zip(draws, values, strict=True), unit_of(set(draws))):
-        present = [value for value in of_unit if value is not None]
-        means.append(statistics.fmean(present) if len(present) == len(of_unit) else None)
-    return summary(means)
 
 
 def spread_in_words(draws: Collection[Draw], drawn_images: str = "") -> str:

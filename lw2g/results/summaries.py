@@ -112,8 +112,8 @@ def paired_difference(
     """Return the mean of ``ours - theirs`` over common keys, with its t interval; None if no pair has values.
 
     There is no interval of fewer than three units, where t makes it nine times their deviation, and none of
-    units that are alike: runs that do not see what tells the units apart say nothing of how far others would
-    spread.
+    units that differ alike: runs that do not see what tells the units apart say nothing of how far others
+    would spread. Where no pair differs, all numbers are 0.
 
     Args:
         ours: Values by what pairs them, such as seed and class order.
@@ -132,6 +132,8 @@ def paired_difference(
         return None
     gaps = [statistics.fmean(of_unit) for of_unit in grouped(pairs, unit)]
     mean = statistics.fmean(gaps)
+    if not any(gaps):  # nothing differs in any pair
+        return Difference(mean=0.0, low=0.0, high=0.0, n=len(gaps))
     if len(gaps) < LEAST_PAIRS or len(set(gaps)) == 1:
         return Difference(mean=mean, n=len(gaps))
     from scipy.special import stdtrit  # here, so that reports without pairs start without scipy

@@ -12,7 +12,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
-from lw2g.errors import ConfigError, counted, nearest
+from lw2g.errors import ConfigError, counted
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.columns import COLUMNS, Column
@@ -31,7 +31,9 @@ from lw2g.results.conditions import (
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import Printed, differences_of, of_published, printed_for
 from lw2g.results.right_answers import RightAnswers, may_answer_alike, right_answers_of, shared_answers
+from lw2g.results.row_choice import fitting, no_such_row
 from lw2g.results.row_groups import runs_of_rows
+from lw2g.results.row_means import Interval, interval_over, over_draws
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
     drawn_images,
@@ -57,7 +59,6 @@ from lw2g.results.run_draws import (
     Draw,
     draw_of,
     draws_in_words,
-    mean_over_draws,
     number_of_draws,
     unit_of,
 )
@@ -82,6 +83,7 @@ class Row:
 
     Attributes:
         label: Its name, unique in its table.
+        method: What it is: components and options, which a name that a grid gave does not tell.
         runs: The runs, one per seed and class order.
         control: Whether it is not a usable continual learner, but a bound or one that knows the answer.
         trains: Whether it trains more than a head in closed form on frozen features.
@@ -91,6 +93,7 @@ class Row:
     """
 
     label: str
+    method: str
     runs: tuple[ReportedRun, ...]
     control: bool
     trains: bool
@@ -119,7 +122,13 @@ class Row:
 
     def over(self, values: Sequence[float | None]) -> MeanStd:
         """Return mean, deviation and n of a value of each run, over class orders or the seeds of one."""
-        return mean_over_draws(list(map(draw_of, self.runs)), values)
+        return over_draws([draw_of(run) for run in self.runs], values)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The interval of its final accuracy; None where the predictions of some run are not at hand."""
+        found = self._right_answers
+        return interval_over(found, self.answers) if len(found) == len(self.runs) else None
 
     def difference(self, other: Row, column: Column) -> Difference | None:
         """Return the difference of a column from another row, paired over seeds and class orders.
@@ -212,31 +221,30 @@ class Table:
         return draws_in_words(drawn) if drawn else ""
 
     @property
+    def tested(self) -> str:
+        """How many test images final accuracies are of, in words; empty where that is not known."""
+        numbers = {row.interval.images for row in self.rows if row.finished and row.interval is not None}
+        if not numbers:
+            return ""
+        least, most = min(numbers), max(numbers)
+        return f"{most:,} test images" if least == most else f"{least:,} to {most:,} test images"
+
+    @property
     def givers(self) -> list[str]:
         """What the marks in the names of stored rows stand for."""
         marks = giver_marks([row.runs[0] for row in self.rows])
         return [f"{mark}: {giver}" for giver, mark in marks.items()]
 
     def row(self, wanted: str) -> Row:
-        """Return the row with this label, or the only one whose label contains it.
+        """Return the row with this label, of this method, or the only one with this part in either.
 
         Raises:
             ConfigError: No row fits, or several do.
         """
-        matching = []
-        for row in self.rows:
-            if row.label == wanted:  # also where other labels contain it
-                return row
-            if wanted in row.label:
-                matching.append(row)
-        if len(matching) == 1:
-            return matching[0]
-        labels = [row.label for row in self.rows]
-        why = f"fits {len(matching)} rows" if matching else "is no row"
-        raise ConfigError(
-            f"--against: {wanted!r} {why} of {self.title}{nearest(wanted, labels)}",
-            f"rows are: {'; '.join(labels)}",
-        )
+        found = fitting(self.rows, wanted)
+        if len(found) != 1:
+            raise no_such_row(self.rows, wanted, self.title)
+        return found[0]
 
     def reference(self, wanted: str | None) -> Row | None:
         """Return the row that differences refer to; None where none is wanted, or the table has no such pair.
@@ -244,7 +252,7 @@ class Table:
         Raises:
             ConfigError: Several rows fit.
         """
-        if wanted is None or len(self.rows) < 2 or not any(wanted in row.label for row in self.rows):
+        if wanted is None or len(self.rows) < 2 or not fitting(self.rows, wanted):
             return None
         return self.row(wanted)
 
@@ -275,7 +283,7 @@ def require_row(tables: Sequence[Table], wanted: str, catalogue: Catalogue) -> N
         ConfigError: No row fits, or none of its runs is finished.
     """
     filled = [table for table in tables if table.rows]
-    if not filled or any(wanted in row.label for table in filled for row in table.rows):
+    if not filled or any(fitting(table.rows, wanted) for table in filled):
         return
     for run in (run for table in tables for run in table.unfinished):
         settings = settings_of(run, catalogue, run.record.get("protocol", AUTO))
@@ -358,10 +366,10 @@ def _table(
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
     notes = list[str]()
+    methods = [method_of(run, settings[id(run)], shared, catalogue) for run in firsts]
     named = []
-    for run in firsts:
+    for run, method in zip(firsts, methods, strict=True):
         if run.label in labels:  # the name that a grid gave says not what was changed
-            method = method_of(run, settings[id(run)], shared, catalogue)
             named.append(f"{run.label} is {method}")
     if named:
         notes.append(f"names of the grid: {'; '.join(named)}")
@@ -370,8 +378,8 @@ def _table(
         notes.append(f"{ALL_ROWS}{', '.join(options)}")
 
     rows = []
-    for label, group in zip(labels, groups, strict=True):
-        row = _row(label, group, [names[kind] for kind in mixed], catalogue)
+    for label, method, group in zip(labels, methods, groups, strict=True):
+        row = _row(label, method, group, [names[kind] for kind in mixed], catalogue)
         rows.append(row)
         num_further = len(group) - len(row.runs)
         if num_further:
@@ -424,6 +432,7 @@ def _alike(
 
 def _row(
     label: str,
+    method: str,
     group: Sequence[ReportedRun],
     mixed: Sequence[Callable[[ReportedRun], str]],
     catalogue: Catalogue,
@@ -436,6 +445,7 @@ def _row(
     answering = _answering(first.config["baseline"], catalogue)
     return Row(
         label=label,
+        method=method,
         runs=tuple(reversed(single.values())),
         control=_is_control(first, catalogue),
         trains=answering is None or answering.component.kind != "head",

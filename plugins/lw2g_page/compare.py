@@ -17,7 +17,7 @@ from lw2g_page.numbers import Numbers, Value, mean
 
 __all__ = ["costs", "curves", "differences", "paper", "pareto", "times"]
 
-_COMPARED = ("faa", "ffm", "pra", "total_s")
+_COMPARED = ("faa", "ffm", "pra")
 """Columns with drawn paired differences."""
 
 
@@ -303,6 +303,4 @@ def _differences(rows: Sequence[Row]) -> Iterator[Sequence[Value]]:
 
 
 def _title(name: str) -> str:
-    if name == "total_s":
-        return "seconds"
     return name.replace("_", " ").upper()

@@ -17,14 +17,15 @@ Spec = dict[str, Any]
 _TYPES: Mapping[str, Spec] = {
     "Q": {"type": "quantitative"},
     "V": {"type": "quantitative", "scale": {"zero": False, "padding": 8}},
+    "D": {"type": "quantitative", "scale": {"padding": 40}},
     "A": {"type": "quantitative", "scale": "@accuracy"},
     "T": {"type": "ordinal", "axis": {"labelAngle": 0, "labelOverlap": True}},
     "B": {"type": "nominal", "axis": None, "sort": None, "scale": {"padding": 0}},
     "R": {"type": "nominal", "legend": None},
     "K": {"type": "nominal", "legend": None},
 }
-"""Letters after a field: quantity, quantity whose axis need not start at 0, accuracy in percent, task, band
-of a row, row of the table, entry of the figure's key."""
+"""Letters after a field: quantity, quantity whose axis need not start at 0, difference (a bar alone has room
+on both sides), accuracy in percent, task, band of a row, row of the table, entry of the figure's key."""
 _SCALES = {"R": {"color": "@rows", "shape": "@shapes", "strokeDash": "@dashes"}}
 _SCALES["K"] = {"color": "@key", "fill": "@key", "shape": "@forms"}
 _MARKS: Mapping[str, Spec] = {

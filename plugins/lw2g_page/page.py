@@ -144,6 +144,7 @@ def page_of(
     columns: Sequence[Column],
     against: str | None,
     command: str,
+    missing: Sequence[str] = (),
 ) -> str:
     """Return a report as HTML.
 
@@ -154,6 +155,7 @@ def page_of(
         against: The row that differences first refer to; None for the best of those that train nothing, or
             the first, of the rows that have pairs.
         command: The command that repeats the report.
+        missing: Which runs were left out, and why, a line each.
 
     Raises:
         ConfigError: A library for drawing is not installed, or the row ``against`` does not exist.
@@ -176,6 +178,7 @@ def page_of(
         defined=_packed(figures),
         all_remarks=_ALL_REMARKS,
         command=command,
+        missing=missing,
         # as text: a browser would take it for the end of the page's own script
         script=script.replace("</script", "<\\/script"),
         own_script=_read("page.js"),
@@ -283,7 +286,7 @@ def _section(
         apart=table.apart,
         question=question_of(table, reference, named=against is not None),
         answer=answer_of(table, reference),
-        conditions=conditions_above(table, _num_tested(opened)),
+        conditions=conditions_above(table),
         results=results_of(table, columns, shown, reference),
         readings={figure.name: figure.reading_of(table) for figure in FIGURES},
         shown={band: shown_of(table, band=band) for band in (True, False)},
@@ -341,16 +344,6 @@ def _over(table: Table, reference: Row | None) -> str:
     corrected = "; p is corrected (Holm)" if has_p and len(compared) > 1 else ""
     same = f"; {SAME}" if any(gap is not None and gap.is_none for gap in gaps.values()) else ""
     return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}{same}"
-
-
-def _num_tested(opened: Sequence[Inside]) -> int | None:
-    """Return the number of test images that all finished runs have; None where it is not known."""
-    counts = {
-        None if inside.predicted is None else len(inside.predicted["true"])
-        for inside in opened
-        if inside.run.state == "finished"
-    }
-    return counts.pop() if len(counts) == 1 else None
 
 
 def _compared(table: Table, reference: Row | None) -> dict[str, Any]:

@@ -188,7 +188,7 @@ def _over_images(row: Row) -> str:
     if answers is None:
         return ""
     low, high = answers.interval
-    return f"; 95 % interval {low:.1f} to {high:.1f}, of {counted(len(answers.images), 'test image')}"
+    return f"; 95 % interval {low:.1f} to {high:.1f}, of {len(answers.images):,} test images"
 
 
 def _apart(row: Row, other: Row, whose: str, gap: Difference | None, choice: str) -> str:
@@ -235,18 +235,13 @@ def _signed(end: float) -> str:
     return f"{end:+z.2f}" if text == "+0.0" and end else text
 
 
-def conditions_above(table: Table, num_tested: int | None) -> list[tuple[str, str]]:
-    """Return the conditions of a table: what they are of, and what holds for all rows.
-
-    Args:
-        table: The table.
-        num_tested: The number of test images; None where it is not known.
-    """
+def conditions_above(table: Table) -> list[tuple[str, str]]:
+    """Return the conditions of a table: what they are of, and what holds for all rows."""
     told: dict[str, list[str]] = defaultdict(list)
     runs = [run for row in table.rows for run in row.runs]
     told["Data"].append(table.title)
     if runs:
-        told["Data"] += _size(table, runs, num_tested)
+        told["Data"] += _size(table, runs)
         told["Images"] += _images(runs)
     for condition in table.conditions:
         word, _, rest = condition.partition(" ")
@@ -283,13 +278,13 @@ def shown_of(table: Table, *, band: bool) -> str:
     return f"{shown} A band is one standard deviation over {spread(table)}." if band else shown
 
 
-def _size(table: Table, runs: Sequence[ReportedRun], num_tested: int | None) -> Iterator[str]:
+def _size(table: Table, runs: Sequence[ReportedRun]) -> Iterator[str]:
     """Yield the number of tasks, unless the title has it, and of test images."""
     tasks = {run.tasks for run in runs}
     if len(tasks) == 1 and None not in tasks and " tasks of " not in table.title:
         yield counted(int(runs[0].tasks or 0), "task")
-    if num_tested is not None:
-        yield f"{num_tested:,} test images"
+    if table.tested:
+        yield table.tested
 
 
 def _images(runs: Sequence[ReportedRun]) -> Iterator[str]:

@@ -44,10 +44,10 @@ def report(
 ) -> Report:
     """Tabulate the runs in and below the given directories, one table per benchmark.
 
-    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted,
-    damaged ones are left out and named.
-    ``against`` takes a row's label, or a part of it that is unique, and adds differences over pairs of equal
-    seed and class order, with 95 % intervals.
+    A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
+    Damaged ones, also those with predictions that were edited or are missing, are left out and named.
+    ``against`` takes a row's label, its method, or a part of either that is unique, and adds differences over
+    pairs of equal seed and class order, with 95 % intervals.
 
     Args:
         *runs: The directories, or results of :func:`lw2g.run` and :func:`lw2g.sweep`.
@@ -94,11 +94,13 @@ def report(
             where = f"no run at or below {', '.join(repr(os.fspath(run)) for run in runs)}"
         raise DataError(where, "give directories of runs")
     catalogue = load_catalogue()
-    found, left_out = with_answers(found, catalogue)
+    found, not_whole = with_answers(found, catalogue)
+    damaged += not_whole
+    left_out: Sequence[str] = ()
     if store is not None:
         others, not_held = beside(Path(store), catalogue, found)
         found += others
-        left_out = [*left_out, *not_held]
+        left_out = not_held
     where = "--columns"
     if columns is None and len(runs) == 1:
         columns = columns_of_sweep(Path(runs[0]))
@@ -142,7 +144,7 @@ class Report(Tabular):
     Attributes:
         tables: The tables.
         left_out: What of a store does not hold and is not in the tables, one line each.
-        damaged: What is wrong with runs that cannot be read and are not in the tables, one line each.
+        damaged: What is wrong with runs that are damaged and are not in the tables, one line each.
     """
 
     def __init__(
@@ -162,6 +164,11 @@ class Report(Tabular):
         self._against = against
         self._catalogue = catalogue
         self._command = command
+
+    @property
+    def _missing(self) -> list[str]:
+        """What the tables lack, a line each: a reader of a file does not see what the command warned of."""
+        return [*(f"left out: {problem}" for problem in self.damaged), *self.left_out]
 
     def to_text(
         self, form: Literal["md", "latex", "csv", "json"] = "md", *, every_remark: bool = False
@@ -186,14 +193,14 @@ class Report(Tabular):
         }
         if form not in forms:
             raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
-        return forms[form](self.tables, self._columns, self._against)
+        return forms[form](self.tables, self._columns, self._against, self._missing)
 
     def to_html(self) -> str:
         """Return a page with figures, which needs no other file and no network."""
         from lw2g_page.page import page_of
 
         command = f"{self._command} --html OUT.html"
-        return page_of(self.tables, self._catalogue, self._columns, self._against, command)
+        return page_of(self.tables, self._catalogue, self._columns, self._against, command, self._missing)
 
     @expands_paths
     def save(self, out: str | Path) -> Path:
@@ -231,8 +238,9 @@ class Report(Tabular):
     def rows(self) -> list[Row]:
         """Return a row per table, row and metric: mean, deviation, n, published value, difference, giver.
 
-        What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin`` and
-        ``given_tuned_on``; they are None for runs of one's own. A key that is None in all rows is left out.
+        What a store tells is ``given_who``, ``given_badges``, ``given_protocol``, ``given_plugin``,
+        ``given_tuned_on`` and ``given_runs``; they are None for runs of one's own. A key that is None in all
+        rows is left out.
         """
         entries: list[dict[str, Any]] = json.loads(self.to_text("json"))["entries"]
         told = {key for entry in entries for key, value in entry.items() if value is not None}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from lw2g.errors import counted
-from lw2g.results.cells import ALIKE, Cell, mean_cells, omits_equal
+from lw2g.results.cells import ALIKE, INTERVAL, Cell, heading_of, mean_cells, omits_equal
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.difference_words import p_in_words
 from lw2g.results.table import Row, Table
@@ -19,6 +19,7 @@ _UNITS = ("s", "ms", "mflop")
 """Units at the end of columns' titles."""
 _LISTED = 8
 """The largest number of unfinished runs that are listed."""
+_FIXED = "\N{NO-BREAK SPACE}"
 _MIXED = "mixed"
 """The column that tells in what rows are not comparable."""
 _CONTROL = "control"
@@ -31,13 +32,15 @@ _DIFFERENCE = "FAA less reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",
-    "FAA": "right, %, mean over tasks",
+    "FAA": f"right, %, mean over tasks; {INTERVAL.replace(' ', _FIXED)}",
     _DIFFERENCE: "points",
     "CAA": "mean over time, %",
     "FFM": "lost, points",
     "PRA": "set found, %",
     "chance PRA": "by guessing, %",
     "SSP": "sets",
+    "evidence s": "deciding on growth",
+    "total s": "whole run",
     "ARI": "sets as planted, up to 1",
 }
 """What stands small below the titles of columns, for readers who know none of the abbreviations."""
@@ -89,17 +92,6 @@ class Results:
     unfinished: Sequence[tuple[str, str]]
     further: int
 
-    @property
-    def has_best(self) -> bool:
-        """Whether some number is marked as the best of its column."""
-        cells = [cell.content for line in self.lines for cell in line.cells]
-        return any(isinstance(content, Cell) and content.best for content in cells)
-
-    @property
-    def has_controls(self) -> bool:
-        """Whether some row is a control."""
-        return any(_CONTROL in line.roles for line in self.lines)
-
 
 def results_of(
     table: Table, columns: Sequence[Column], shown: Sequence[Column], reference: Row | None = None
@@ -129,11 +121,12 @@ def results_of(
         lead = "The same in all rows" if len(table.rows) > 1 else "Options that were set"
         same.append(f"{lead}: {', '.join(told)}.")
 
+    meant = {heading_of(column): column.in_short for column in shown}
     options = table.options
     heads = [Heading(title=key, text=True) for key in options.keys]
     if numbers:
         for place, cell in enumerate(numbers[0]):
-            words = _WORDS.get(cell.title, "")
+            words = _WORDS.get(cell.title) or meant.get(cell.title, "")
             if cell.title == _LOST and any(_is_negative(line[place].content) for line in numbers):
                 words += "; below 0 gained"
             heads.append(Heading(title=_with_its_unit(cell.title), words=words, text=cell.text))
@@ -205,7 +198,7 @@ def _with_differences(
                 content = "the same"
             elif gap.low is not None and gap.high is not None:
                 # in a narrow column p alone goes to the next line
-                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}".replace(" ", "\N{NO-BREAK SPACE}")
+                interval = f"{gap.low:+z.1f} to {gap.high:+z.1f}".replace(" ", _FIXED)
                 if gap.p is not None:
                     interval += f", {p_in_words(gap.p)}"
         made.append([*line[: place + 1], ResultCell(_DIFFERENCE, content, interval), *line[place + 1 :]])
@@ -233,7 +226,7 @@ def _with_its_unit(title: str) -> str:
     name, _, unit = title.rpartition(" ")
     if not name or unit not in _UNITS:
         return title
-    return f"{name}\N{NO-BREAK SPACE}{unit}"
+    return f"{name}{_FIXED}{unit}"
 
 
 def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> list[ResultCell]:
@@ -246,9 +239,12 @@ def _with_published(line: Sequence[Cell | str], head: Sequence[Cell | str]) -> l
     for title, cell in zip(titles, line, strict=True):
         if title.startswith("paper ") and str(cell) != "-":
             published[title.removeprefix("paper ")] = str(cell)
+    interval = dict(zip(titles, map(str, line), strict=True)).get(INTERVAL, "-").replace(" ", _FIXED)
     cells = []
     for title, cell in zip(titles[1:], line[1:], strict=True):
-        if not title.startswith(("paper ", "minus paper")):
+        if title != INTERVAL and not title.startswith(("paper ", "minus paper")):
             below = f"paper {published[title]}" if title in published else ""
+            if title == _STAYS and interval != "-":
+                below = "; ".join(filter(None, (interval, below)))
             cells.append(ResultCell(title, cell, below, text=title == _MIXED))
     return cells

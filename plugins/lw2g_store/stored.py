@@ -131,6 +131,7 @@ def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun
         protocol=protocol,
         badges=badges,
         plugin=str(pack.submission.get("plugin", "")),
+        runs=int(pack.submission["runs"]),
     )
     return ReportedRun(
         path=pack.path,
@@ -159,7 +160,7 @@ def with_answers(
         try:
             pack = opened(run.path, catalogue)
         except DataError as error:
-            left_out.append(f"left out: {error.what}")
+            left_out.append(str(error))
         else:
             held.append(attrs.evolve(run, answers=pack.evaluations[-1]))
     return held, left_out
@@ -204,14 +205,15 @@ def _with_joined_orders(runs: Sequence[ReportedRun], catalogue: Catalogue) -> li
     for run in runs:
         if run.given is not None:
             name, _, _ = run.given.protocol.rpartition("@")
-            same = attrs.evolve(run.given, protocol=name, badges=())
+            same = attrs.evolve(run.given, protocol=name, badges=(), runs=1)
             rows[_without_order(run, catalogue), same].append((run, run.given))
     joined = []
     for (_, same), row in rows.items():
         versions = sorted({int(given.protocol.rpartition("@")[2]) for _, given in row})
         protocol = f"{same.protocol}@{', @'.join(map(str, versions))}"
         badges = [badge for badge in row[0][1].badges if all(badge in given.badges for _, given in row)]
-        given = attrs.evolve(same, protocol=protocol, badges=tuple(badges))
+        most = max(given.runs for _, given in row)
+        given = attrs.evolve(same, protocol=protocol, badges=tuple(badges), runs=most)
         joined += [attrs.evolve(run, given=given) for run, _ in row]
     return joined
 

@@ -252,7 +252,7 @@ def test_the_table_has_the_columns_of_the_grid(grid, finished):
     listed.write_text('{"cells": [{"settings": {"no.such": 1}, "label": "x"}], "executor": {}}')
     assert "finished" not in call(grid, "--dry-run")
     call("retry", "here", code=1)
-    for more, columns in (([], "FFM | FAA"), (["--columns", "faa"], "FAA")):
+    for more, columns in (([], "FFM | FAA | 95 % interval"), (["--columns", "faa"], "FAA | 95 % interval")):
         printed = CliRunner().invoke(main, ["report", "here", *more]).output
         assert f"\n| row | n | {columns} |\n" in printed
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import errno
+import html
 import io
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +27,7 @@ from lw2g.interfaces.metric import Metric
 from lw2g.plugin import hookimpl
 from lw2g.results import cells, found_runs, render, right_answers
 from lw2g.results.columns import COLUMNS
+from lw2g.results.found_runs import ReportedRun
 from lw2g.results.summaries import Difference
 from lw2g_page import reporting
 from lw2g_testing import tiny_catalogue
@@ -214,24 +217,73 @@ def _bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [_edited, _bit, lambda path: path.write_bytes(path.read_bytes()[:300])])
-def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage):
+def _listing_an_earlier_one(run: ReportedRun) -> Path:
+    """Give a run predictions after an earlier task, too, which its record lists; return their file."""
+    name = "predictions/task-001.safetensors"
+    shutil.copy(run.path / "predictions/task-002.safetensors", run.path / name)
+    files = run.record["files"] | {name: run.record["files"]["predictions/task-002.safetensors"]}
+    (run.path / "record.json").write_bytes(
+        seal_json({**unseal_json(run.path / "record.json"), "files": files})
+    )
+    return run.path / name
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "wrong"),
+    [
+        (_edited, "does not match its checksum: it is damaged or was edited"),
+        (_bit, "does not match its checksum: it is damaged or was edited"),
+        (lambda path: path.write_bytes(path.read_bytes()[:300]), "does not match its checksum"),
+        (Path.unlink, "is missing"),
+    ],
+)
+def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_path, damage, wrong, is_last):
     """Reports leave the run out, as what they tell rests on answers; its record is shown without these."""
     damaged, _ = write_full_run("one run"), write_full_run("whole")
-    damage(damaged.path / "predictions/task-002.safetensors")
+    earlier = _listing_an_earlier_one(damaged)
+    file = earlier.with_name("task-002.safetensors") if is_last else earlier
+    damage(file)
     out = str(tmp_path / "page.html")
     asked = [
         (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
         (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
+        (["show", str(damaged.path), "--all"], "warning: ", 0, "66.67"),
     ]
     if find_spec("vl_convert") is not None:  # of the extra `report`
         asked.append((["report", str(tmp_path), "--html", out], "warning: left out: ", 1, "page.html"))
     for words, how, code, kept in asked:
         done = CliRunner().invoke(main, words)
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"{how}predictions/task-002.safetensors of the run {str(damaged.path)!r} ")
+        assert line.startswith(f"{how}predictions/{file.name} of the run {str(damaged.path)!r} {wrong}")
         assert line.endswith(f"make it anew: lw2g resume '{damaged.path}'")
-        assert (done.exit_code, kept in done.stdout, "interval" in done.stdout) == (code, True, False)
+        assert (done.exit_code, kept in done.stdout) == (code, True)
+    assert "interval" not in CliRunner().invoke(main, ["show", str(damaged.path)]).stdout
+
+
+def test_every_format_tells_what_was_left_out(write_full_run, tmp_path):
+    """Who is given the file has not seen the warning; a copy without a folder of predictions is whole."""
+    damaged, copied, _ = (write_full_run(name) for name in ("edited", "without", "whole"))
+    _edited(damaged.path / "predictions/task-002.safetensors")
+    shutil.rmtree(copied.path / "predictions")
+    told = f"left out: predictions/task-002.safetensors of the run {str(damaged.path)!r} does not match"
+    texts = {}
+    for form in ("md", "latex", "csv", "json"):
+        done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", form])
+        texts[form] = done.stdout
+        assert done.exit_code == 1
+        assert str(copied.path) not in done.stderr
+    unescaped = texts["md"].replace("\\", "")
+    assert unescaped.startswith(told)
+    assert texts["latex"].startswith(f"% {told}")
+    lines = list(csv.DictReader(io.StringIO(texts["csv"])))
+    assert all(line["left_out"].startswith(told) for line in lines)
+    (line,) = json.loads(texts["json"])["left_out"]
+    assert line.startswith(told)
+    if find_spec("vl_convert") is not None:  # of the extra `report`
+        assert (
+            html.escape(told, quote=True).replace("&#x27;", "&#39;") in reporting.report(tmp_path).to_html()
+        )
 
 
 def test_predictions_are_hashed_once(write_full_run, tmp_path, monkeypatch):
@@ -297,8 +349,11 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert remarks[1].startswith("rows have different seeds, and ")
     assert remarks[2].startswith("differences: mean [95 % interval, not corrected for 3 rows]; ")
     legend = remarks[3].split("\n  - ")
-    assert legend[:2] == ["columns and marks:", "FAA: final average accuracy (elsewhere last accuracy, A_T)"]
-    assert "SSP: number of parameter sets in the pool that hold a task" in legend
+    assert legend[:2] == [
+        "columns and marks:",
+        "FAA: test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
+    ]
+    assert "SSP: sets of parameters" in legend
     assert any(one.startswith("over samples, as in PILOT: faa_samples") for one in legend)
     assert any(one.startswith("control: a bound") for one in legend)
     hidden = int(remarks[4].removesuffix(" more (--all)"))
@@ -435,7 +490,7 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
     assert always.endswith("| 4,200,001 | 0 |")
     assert " | -0.01 ± 0.01 | " in least
     # two pairs have no interval
-    assert "| dual-prompt x min | 2 | +0.00 | -0.01 | +0 | +0 |" in lines
+    assert "| dual-prompt x min | 2 | +0.00 | -0.01 | the same | the same |" in lines
     for every in ([], ["--all"]):
         assert "left out where it rounds to 0" in call("report", str(tmp_path), *columns, *every)
     latex = call("report", str(tmp_path), *columns, "--format", "latex")
@@ -447,11 +502,61 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
 
 def test_no_retrieval_accuracy_is_the_best(write_run, tmp_path):
     """What guessing gives differs by the sets: one set is always found, and few are found more often."""
-    for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
-        found = {"record.metrics.pra": pra, "record.metrics.chance_pra": chance, "policy.name": policy}
-        write_run(pra, **found)
-    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "faa,pra,chance_pra")
-    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.00"]
+    for seed in range(5):
+        for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
+            found = {"record.metrics.pra": pra + seed / 10 ** policy.count("e"), "policy.name": policy}
+            found |= {"record.metrics.chance_pra": chance, "record.metrics.caa": found["record.metrics.pra"]}
+            write_run(pra, **found, **{"run.seed": seed})
+    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "caa,pra,chance_pra")
+    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.20"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "control", "told"),
+    [
+        (5, 0.0, "bold: ahead of each other row beyond chance (paired interval without 0"),
+        (4, 0.0, "no row is ahead of all others beyond chance, which takes five class orders or seeds"),
+        (5, 30.0, "no row is ahead of all others beyond chance"),
+    ],
+    ids=["ahead", "few", "a control is ahead"],
+)
+def test_bold_is_what_is_ahead_of_each_other_row_beyond_chance(write_run, tmp_path, seeds, control, told):
+    """In text and LaTeX; a control, however good, has no bold number."""
+    for seed in range(seeds):
+        for policy, value in (("always", 60.0 + seed), ("min", 70.0 + 2 * seed)):
+            write_run(1.0, **{"policy.name": policy, "record.metrics.caa": value, "run.seed": seed})
+        of_control = {"baseline.name": "joint", "record.metrics.caa": 60.0 + control + 3 * seed}
+        write_run(1.0, **of_control, **{"run.seed": seed})
+    asked = ["report", str(tmp_path), "--columns", "caa"]
+    text, latex = call(*asked), call(*asked, "--format", "latex")
+    is_ahead = told.startswith("bold")
+    assert (" | **74.00** ± 3.16 |" in text, r"$\mathbf{74.00} \pm 3.16$" in latex) == (is_ahead, is_ahead)
+    assert ("**" in text, "mathbf" in latex) == (is_ahead, is_ahead)
+    assert (f"- {told}" in text, f"; {told}" in latex) == (True, True)
+
+
+def test_every_format_has_the_interval_of_final_accuracy(write_full_run, tmp_path):
+    """With the number of test images; rows that answer alike are the same in every order."""
+    for name in ("min", "always"):
+        write_full_run(name, policy=name)
+    asked = ("report", str(tmp_path), "--columns", "faa", "--against", "always")
+    text = call(*asked)
+    assert "; seed 42, one class order; 12 test images\n" in text
+    assert "| hide-prompt x min | 1 | 66.67 | 39.1 to 86.2 |" in text
+    latex = call(*asked, "--format", "latex")
+    assert "hide-prompt x min & 1 & $66.67$ & 39.1 to 86.2 " in latex
+    assert ", 12 test images: mean" in latex
+    lines = list(csv.DictReader(io.StringIO(call(*asked, "--format", "csv"))))
+    entries = json.loads(call(*asked, "--format", "json"))["entries"]
+    for of_row in (lines, entries):
+        shown = [
+            (round(float(one["low"]), 1), round(float(one["high"]), 1), int(one["images"])) for one in of_row
+        ]
+        assert shown == [(39.1, 86.2, 12)] * 2
+        assert [one["difference_same"] or None for one in of_row] in (
+            [None, "the same in every order"],
+            ["the same in every order", None],
+        )
 
 
 def test_runs_name_a_policy_where_one_decides(write_run, tmp_path):
@@ -533,12 +638,14 @@ def test_a_named_column_stays_without_a_value(write_run, tmp_path, monkeypatch):
 
 
 def test_latex_is_for_booktabs(folder):
-    """A captioned table each; numbers in math with a true minus, the best bold."""
+    """A captioned table each; numbers in math with a true minus."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
-    assert "; best in bold.}" in printed  # no row is a control
+    assert (
+        "; no row is ahead of all others beyond chance, which takes five class orders or seeds.}" in printed
+    )
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
-    assert "dual-prompt x min & 2 & $\\mathbf{83.50} \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
+    assert "dual-prompt x min & 2 & $83.50 \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
     assert "dual-prompt x always & 2 & $-3.00$ \\\\" in printed
 
 
@@ -549,7 +656,12 @@ def test_csv_and_json_say_the_same(folder):
     )
     content = json.loads(call("report", folder, "--format", "json", "--against", "always"))
     assert len(lines) == len(content["entries"]) == 2 * len(COLUMNS)
-    assert list(lines[0])[5:10] == ["mean", "std", "n", "runs", "difference_mean"]  # before what papers print
+    before_papers = ["mean", "std", "n", "low", "high", "images", "runs", "difference_mean"]
+    assert list(lines[0])[:3] == ["table", "row", "baseline"]
+    assert list(lines[0])[6:14] == before_papers
+    assert {one["baseline"] for one in lines} == {"dual-prompt"}
+    timed = [one for one in content["entries"] if one["metric"] in ("total_s", "evidence_s", "images_per_s")]
+    assert {one["difference_mean"] for one in timed} == {None}
     (mine,) = [one for one in lines if (one["row"], one["metric"]) == ("dual-prompt x min", "faa")]
     assert (mine["mean"], mine["n"], mine["paper"], mine["difference_mean"]) == ("83.5", "2", "86.86", "3.0")
     assert float(mine["minus_paper"]) == pytest.approx(83.5 - 86.86)
@@ -573,6 +685,14 @@ def test_csv_and_json_say_the_same(folder):
         (["--columns", "FAA,foo"], f"--columns: no column is called 'foo'; there are {', '.join(COLUMNS)}"),
         (["--against", "dual"], "--against: 'dual' fits 2 rows"),
         (["--against", "l2p"], "--against: 'l2p' is no row"),
+        (
+            ["--against", "duall"],
+            "--against: 'duall' is no row of CIFAR-100, 2 classes, 10 a task (did you mean ",
+        ),
+        (
+            ["--against", "mni"],
+            "--against: 'mni' is no row of CIFAR-100, 2 classes, 10 a task (did you mean 'dual-prompt x",
+        ),
     ],
 )
 def test_mistakes_are_one_line(folder, arguments, says):

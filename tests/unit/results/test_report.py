@@ -119,7 +119,10 @@ def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_pa
         f"FAA over 2 class orders (min / mean / max): published {over}; ours {over}",
     }
     assert told <= {*table.notes}
-    assert table.row("ours").label == "ours"
+    for wanted in ("ours", "dual-prompt x min", "x min", "our"):
+        assert table.row(wanted).label == "ours"
+    with pytest.raises(ConfigError, match="did you mean 'ours'"):
+        table.row("dual-promt x min")
 
 
 @pytest.mark.parametrize(
@@ -153,14 +156,20 @@ def test_default_columns_are_those_that_differ(write_run, installed):
     for wanted in ("faa,total_s,ssp", "FAA, total s, SSP", ["Faa", "total_s", "ssp"]):  # or as headings are
         asked = [column.name for column in shown_columns(table, chosen_columns(wanted, {}))]
         assert asked == ["faa", "total_s", "ssp"]
-    # two tasks in one set each: the number of sets stays although no row differs in it
-    shared = [
-        write_run(80.0, **{"record.metrics.ssp": 1}),
-        write_run(70.0, **{**LW2G, "record.metrics.ssp": 1}),
-    ]
-    (table,) = tables_of(shared, installed)
-    names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
-    assert names == ["faa", "ssp", "total_s"]
+    # three tasks in two sets: their number stays although no row differs in it; of one set none is told
+    matrix = [[90.0, 80.0, 70.0], [None, 70.0, 60.0], [None, None, 50.0]]
+    for sets, told in ((2, ["ssp"]), (1, [])):
+        found = {"record.metrics.ssp": sets, "record.accuracy_matrix": matrix, "record.tasks": 3}
+        found |= {"record.metrics.pra": 100.0, "record.task_to_set": [0, 1, 1]}
+        (table,) = tables_of([write_run(80.0, **found), write_run(70.0, **{**LW2G, **found})], installed)
+        names = [column.name for column in shown_columns(table, chosen_columns(None, {}))]
+        assert names == ["faa", *(["pra"] if told else []), *told, "total_s"]
+    # the share of answers within the task is 100 where each task has all classes
+    for stream, told in (("domains", []), ("classes", ["task_accuracy"])):
+        options = {"benchmark.stream": stream, "record.metrics.task_accuracy": 100.0}
+        (table,) = tables_of([write_run(80.0, **options)], installed)
+        names = [column.name for column in shown_columns(table, chosen_columns("all", {}))]
+        assert [name for name in names if name == "task_accuracy"] == told
     # a single row is compared with none, and a time that nobody took says nothing of it
     for seconds, others in ((0.0, []), (3.0, ["evidence_s"])):
         (table,) = tables_of([write_run(80.0, **{"record.seconds.evidence": seconds})], installed)
@@ -811,6 +820,9 @@ def test_intervals_pair_what_both_have(mine, theirs):
         return
     assert found is not None
     assert (found.n, found.mean) == (len(gaps), pytest.approx(sum(gaps) / len(gaps), abs=1e-9))
+    if not any(gaps):  # nothing differs
+        assert found.is_none
+        return
     if len(gaps) < 3 or len(set(gaps)) == 1:  # few pairs, or pairs that are alike, tell no spread
         assert (found.low, found.high) == (None, None)
         return
@@ -934,7 +946,7 @@ def test_layers_that_a_run_has_chosen_are_no_other_checkpoint(write_run, install
         (
             "running",
             {"remaining": 90.4},
-            "running, after task 2 of 3, about 0:01:30 left; make the report again for more",
+            "running: task 3 of 3, 2 learned, about 0:01:30 left; make the report again for more",
         ),
         (
             "failed",

@@ -66,8 +66,8 @@ def test_packs_are_reported_with_their_predictions(
     shutil.copytree(only(store), tmp_path / "broken")
     (tmp_path / "broken" / "predictions.safetensors").write_bytes(b"")
     result = invoke("report", tmp_path, honest[0], "--columns", "faa")
-    assert result.exit_code == 0
-    assert f"note: left out: '{tmp_path / 'broken'}': " in result.output
+    assert result.exit_code == 1
+    assert f"warning: left out: '{tmp_path / 'broken'}': " in result.output
 
 
 def test_a_check_counts_no_badge_as_a_run(store: Path, known: Catalogue) -> None:
@@ -85,6 +85,7 @@ def test_a_report_has_others_rows_of_the_same_protocol(
 
     def given(forged: Forged) -> None:
         forged.submission |= {"who": "<b>me|you", "original": "0" * 64}
+        forged.submission |= {"tuned_on": "epochs, on train", "runs": 12}
         forged.record["config"]["baseline"]["features"] = 300
 
     words = ("report", honest[0], "--with", store, "--columns", "faa")
@@ -95,15 +96,20 @@ def test_a_report_has_others_rows_of_the_same_protocol(
     add_badge(store, opened(pack, known), Badge(badge="re-predicted", holds=True, text="x"))
     printed = invoke(*words, "--against", "features=200").output
     assert "| ranpac[features=300], stored | 1 |" in printed
-    giver = "stored: given by \\<b\\>me\\|you (recomputed, re-predicted; glyphs/like-for-like@1)"
+    giver = (
+        "stored: given by \\<b\\>me\\|you (recomputed, re-predicted; glyphs/like-for-like@1; "
+        "tuned on: epochs, on train; chosen from 12 runs)"
+    )
     assert printed.count("given by") == printed.count(giver) == 1  # not in each row and table
     told = {
         "who": "<b>me|you",
         "protocol": "glyphs/like-for-like@1",
         "badges": ["recomputed", "re-predicted"],
+        "tuned_on": "epochs, on train",
+        "runs": 12,
     }
     mine, theirs = lw2g.report(honest[0], store=store, columns="faa").rows()
-    assert [mine[f"given_{name}"] for name in told] == [None, None, None]
+    assert [mine[f"given_{name}"] for name in told] == [None] * len(told)
     assert {name: theirs[f"given_{name}"] for name in told} == told
     assert ",recomputed; re-predicted," in invoke(*words, "--format", "csv").output
     assert "<b>" not in printed
@@ -166,16 +172,18 @@ def test_the_nearest_protocol_is_that_of_the_fewest_other_facts(
     assert told is None or found[0].endswith(told)
 
 
+OWN = "; tuned on: nothing; the only run"
+"""What is told of a run that its submitter has tuned on nothing."""
 APART = {
-    "stored 1 |": "stored 1: given by you (recomputed, re-predicted; glyphs/like-for-like@1)",
-    "stored 2 |": "stored 2: given by you (recomputed; glyphs/like-for-like@2)",
+    "stored 1 |": f"stored 1: given by you (recomputed, re-predicted; glyphs/like-for-like@1{OWN})",
+    "stored 2 |": f"stored 2: given by you (recomputed; glyphs/like-for-like@2{OWN})",
 }
 
 
 @pytest.mark.parametrize(
     ("changed", "rows"),
     [
-        ({}, {"stored | 2 |": "stored: given by you (recomputed; glyphs/like-for-like@1, @2)"}),
+        ({}, {"stored | 2 |": f"stored: given by you (recomputed; glyphs/like-for-like@1, @2{OWN})"}),
         ({"features": 300}, APART),
         ({"size": 48}, APART),
     ],
@@ -265,7 +273,7 @@ def test_a_report_shows_a_method_whose_plugin_is_not_installed(
     result = invoke("report", honest[0], "--with", store, "--columns", "faa")
     assert result.exit_code == 0, result.output
     assert "| theirs x always, stored | 1 |" in result.output
-    giver = f"stored: given by me (recomputed; glyphs/like-for-like@1; plugin {address})"
+    giver = f"stored: given by me (recomputed; glyphs/like-for-like@1{OWN}; plugin {address})"
     assert giver in result.output.replace("\\:", ":")
     assert "left out" not in result.stderr
     assert not failed(store, known)

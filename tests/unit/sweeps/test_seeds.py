@@ -84,7 +84,7 @@ def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pyte
     """Of all runs, and where the numbers are; a second time the folder is in use."""
     learn_as(finished[0], [80.0, 84.0], monkeypatch)
     told = lw2g(*TOLD).stdout.splitlines()
-    assert told[0] == "final accuracy 82.0 ± 2.8 % (FAA) on test images of 7 classes"
+    assert told[0] == "final accuracy 82.00 ± 2.83 % (FAA) on test images of 7 classes"
     assert told[-3:] == [
         "means of 2 runs; ±: one sample standard deviation over the seeds of one class order, left out where "
         "it rounds to 0",

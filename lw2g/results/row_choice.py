@@ -1,0 +1,74 @@
+"""Which row of a table somebody means: by its name, by what it is, or by a part of either."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from lw2g.errors import ConfigError
+
+__all__ = ["Named", "fitting", "no_such_row"]
+
+_NEAR = 0.6
+"""How alike a word of a row's name is that somebody may have meant, from 0 to 1."""
+_OFFERED = 3
+"""The largest number of rows that are offered."""
+
+
+class Named(Protocol):
+    """What has a name, and a method that says what it is."""
+
+    @property
+    def label(self) -> str:
+        """The name."""
+
+    @property
+    def method(self) -> str:
+        """Components and options."""
+
+
+R = TypeVar("R", bound=Named)
+
+
+def fitting(rows: Sequence[R], wanted: str) -> list[R]:
+    """Return the row of this name, else those of this method, else those with it in name or method."""
+    named = [row for row in rows if row.label == wanted]
+    alike = [row for row in rows if row.method == wanted]
+    part = [row for row in rows if wanted in row.label or wanted in row.method]
+    return named or alike or part
+
+
+def no_such_row(rows: Sequence[Named], wanted: str, where: str) -> ConfigError:
+    """Return the error that none, or several, of the rows fit, with those that may be meant.
+
+    Args:
+        rows: All rows of a table.
+        wanted: What was written.
+        where: The title of the table.
+    """
+    found = fitting(rows, wanted)
+    listed = "; ".join(row.label for row in found or rows)
+    if found:
+        why = f"fits {len(found)} rows of {where}"
+    else:
+        why = f"is no row of {where}"
+        if near := _nearest(rows, wanted)[:_OFFERED]:
+            why += f" (did you mean {' or '.join(map(repr, near))}?)"
+    return ConfigError(f"--against: {wanted!r} {why}", f"rows are: {listed}")
+
+
+def _nearest(rows: Sequence[Named], wanted: str) -> list[str]:
+    """Return the names of the rows with a word like what was written, the nearest first."""
+    labels: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        text = f"{row.label} {row.method}".lower()
+        names, words = re.findall(r"[\w.-]+", text), re.findall(r"\w+", text)
+        for word in {row.label.lower(), row.method.lower(), *names, *words}:
+            labels[word].append(row.label)
+    found: dict[str, None] = {}
+    for word in difflib.get_close_matches(wanted.lower(), labels, n=_OFFERED, cutoff=_NEAR):
+        found |= dict.fromkeys(labels[word])
+    return list(found)
