@@ -79,7 +79,7 @@ def start(
 
     Returns:
         The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
-        ``training`` what training added on streams of as many images a class, as hard for lda (or None).
+        ``training`` what training added on streams of about as many images a class (or None).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.

@@ -160,7 +160,8 @@ def take_step(
 
     Returns:
         The new model, and the report; of several models with ``choice``, and where it begins ``training``:
-        what training added on streams like it (:func:`~lw2g_photos.training_gains.training_gain`).
+        what it added on streams with as many images a class
+        (:func:`~lw2g_photos.training_gains.training_gain`).
 
     Raises:
         DataError: The folder or an image cannot be used.
@@ -187,7 +188,7 @@ def take_step(
     if choice is not None:
         report["choice"] = choice
         if old is None:
-            report["training"] = known_of_training(choice["tried"][0], lesson)
+            report["training"] = known_of_training(lesson)
         elif old != taken:
             # what the old head finds without the new classes, and the new head with them
             before = measured(tried[old].build(tried[old].saved), tried[old].saved).measures
