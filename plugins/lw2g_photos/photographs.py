@@ -167,9 +167,12 @@ def learn(
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
+          ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
+          what wrong ones are ``taken_for``, with counts;
         - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
-        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
-        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
+        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones, of so many ``images``;
+        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
+          confused; by Gaussians (``images`` is None) where none was left out;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
         - ``unusable``: files that were left out, as they are no images; ``warnings``, a line each;
         - ``domains``: the warning that class folders look like domains, learned as classes; else empty.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -213,9 +212,9 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    assert "of 24 images, each left out in turn" in done.stdout
-    few = r"% of 3 images not yet learned from \(.*\): too few to tell much; \d.* % of the 24 learned images"
+    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; they chose the head, too\n"
     assert re.search(few, done.stdout)
+    assert done.stdout.count("accuracy: ") == 2, "a second one, beside that of the line 'more accuracy'"
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
     assert "more accuracy: more images of each class" in done.stdout
 
@@ -223,7 +222,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
 def test_start_says_what_training_added_on_streams_like_the_images(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks by images a class; the command is there where a gain was clear; what is not known is not said."""
+    """It asks by images a class; the command follows a clear gain; what is not known is not said."""
     asked = []
 
     def started(name: str, known: TrainingGain | None) -> str:

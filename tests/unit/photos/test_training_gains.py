@@ -30,8 +30,8 @@ def test_gains_and_losses_are_one_sentence() -> None:
     found = training_gain(20, known)
     assert found is not None
     assert found.words == (
-        "in our 4 experiments with about as many images a class (ViT-Tiny), it ended between 1.5 points below "
-        "and 3.0 above no training; clearly above in 2 (the method was chosen on images of 1), clearly "
+        "in our 4 experiments with about as many images a class (ViT-Tiny), it ended between 1.5 points "
+        "below and 3.0 above no training; clearly above in 2 (the method was chosen on images of 1), clearly "
         "below in 1 (docs/worth.md)"
     )
 
