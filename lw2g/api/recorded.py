@@ -28,6 +28,7 @@ from lw2g.interfaces.defaults import (
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, load_catalogue
+from lw2g.results.leading_check import ClassCheck, LeadingCheck, accuracy_words, leading_check
 from lw2g.results.summaries import MeanStd, doubt_of_few, summary
 
 if TYPE_CHECKING:
@@ -35,11 +36,15 @@ if TYPE_CHECKING:
     from lw2g.model.manifest import Manifest
 
 __all__ = [
+    "ClassCheck",
+    "LeadingCheck",
     "Recorded",
+    "accuracy_words",
     "head_of",
     "head_taken",
     "holds_model",
     "interval_of",
+    "leading_check",
     "leaked_images",
     "manifest_of",
     "next_method",

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import head_of
+from lw2g.api.recorded import LeadingCheck, head_of, leading_check
 from lw2g.errors import counted
-from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g.runtime.console import number, print_table, printable
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from lw2g.api.recorded import ClassCheck, accuracy_words
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import RejectRate, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
-from lw2g.results.leading_check import ClassCheck, accuracy_words
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
 from lw2g_photos.step_words import lowest_classes
