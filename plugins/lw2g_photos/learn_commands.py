@@ -36,12 +36,13 @@ __all__ = ["learn", "start", "unlearn"]
 
 _PATH = AnyPath(path_type=Path)
 _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+_EXAMPLE = "lw2g start photos model --backbone vit-tiny     # photos/CLASS/*.jpg"
 _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
     cls=LongCommand,
-    help=help_of(photographs.start),
+    help=f"\b\n{_EXAMPLE}\n\n{help_of(photographs.start)}",
 )
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)

@@ -211,16 +211,19 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     assert "the model has forgotten the class 'blue'; leave its folder out, or teach it again" in done.stderr
 
 
-def test_a_folder_is_named_with_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Path) -> None:
+def test_an_answer_has_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Path) -> None:
     """One line on stderr where the model could refuse, and none where it was told to or for programs."""
     write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
     folder = str(tmp_path / "more")
-    hint = "note: each image gets a class of the model; add --reject 0.05 to call some unknown\n"
+    hint = (
+        "note: each image gets a class of the model, whatever it shows; probabilities are shares among "
+        "these: --reject 0.05 calls some unknown\n"
+    )
     for words, said in (
         ([folder], hint),
         ([folder, "--reject", "0.1"], ""),
         ([folder, "--json"], ""),
-        ([f"{folder}/red/0.png"], ""),
+        ([f"{folder}/red/0.png"], hint),
     ):
         done = CliRunner().invoke(main, ["predict", str(model[0]), *words])
         assert (done.exit_code, done.stderr, "unknown" in done.stdout) == (0, said, False), words
@@ -284,14 +287,16 @@ def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> N
 def test_strangers_that_say_nothing_are_one_line(model: tuple[Path, str], tmp_path: Path) -> None:
     """A class of the model, no folder, and a model that cannot tell: before any image is read."""
     write_images(tmp_path / "others" / "red", (200, 30, 30), 1, 2)
-    gone = str(tmp_path / "gone")
+    unread = tmp_path / "unread"
+    (unread / "red").mkdir(parents=True)
+    (unread / "red" / "0.png").write_text("no image")
     lw2g.start(model[0].parent / "photos", tmp_path / "means", head="cosine")
     for made, strangers, told in (
         (model[0], tmp_path / "others", "strangers: the model knows the class 'red'"),
         (model[0], tmp_path / "nothing", "strangers: there is nothing at"),
         (tmp_path / "means", tmp_path / "others", "its head keeps no covariance"),
     ):
-        done = CliRunner().invoke(main, ["test", str(made), gone, "--strangers", str(strangers)])
+        done = CliRunner().invoke(main, ["test", str(made), str(unread), "--strangers", str(strangers)])
         assert done.exit_code == 2
         assert told in done.stderr
         assert done.stderr.count("\n") == 1
