@@ -63,13 +63,12 @@ def _print_classes(manifest: Manifest) -> None:
     steps = manifest.history.steps
     left_out = steps[-1].checks.get("left_out_classes", []) if steps else []
     if left_out:
-        rows = []
+        now = []
         for entry in left_out:
             taken_for = ", ".join(f"{name} ({count})" for name, count in entry["taken_for"])
-            rows.append((entry["class"], taken_for, str(entry["left_out"]), number(entry["recall"], 0)))
-        columns = ("class", "taken for", "images", "found %")
+            now.append((entry["class"], taken_for, str(entry["left_out"]), number(entry["recall"], 0)))
         click.echo("the model now, each image left out in turn:")
-        print_table("", columns, rows, left=2)
+        print_table("", ("class", "taken for", "images", "found %"), now, left=2)
     for number_of_step, step in enumerate(steps, start=1):
         check = leading_check(step.checks, has_old_classes=number_of_step > 1)
         if left_out and (check is None or check.leaves_out):
