@@ -10,6 +10,7 @@ from pathlib import Path
 from lw2g.api.recorded import holds_model
 from lw2g.errors import ConfigError, DataError, as_word, counted, no_folder, shown
 from lw2g.ground.spelling import is_name
+from lw2g.model.places import require_free
 from lw2g.pixels.found_images import (
     SPLITS,
     find_classes,
@@ -37,7 +38,7 @@ def require_photos(folder: Path, out: Path, backbone: str) -> None:
     Raises:
         DataError: As :func:`require_classes`; or the two are swapped; or the classes lie one level deeper, or
             hold no image.
-        ConfigError: In the model's folder there is a model.
+        ConfigError: In the model's folder there is a model, or anything else.
     """
 
     def command(photos: Path, model: Path) -> str:
@@ -50,6 +51,7 @@ def require_photos(folder: Path, out: Path, backbone: str) -> None:
             f"{str(out)!r} is there already",
             f"teach that model more: lw2g learn {as_word(out)} {as_word(folder)}; or choose another folder",
         )
+    require_free(out)
     if is_feature_file(folder):
         return
     require_classes(folder, backbone)

@@ -15,7 +15,8 @@ from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
 from lw2g.api.recorded import holds_model
 from lw2g.config.directory import MANIFEST
-from lw2g.errors import ConfigError, DataError, shown
+from lw2g.errors import ConfigError, DataError, no_folder, shown
+from lw2g.ground.hub_address import is_hub_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.pixels.found_images import is_feature_file
@@ -249,6 +250,7 @@ def unlearn(
     if (name is None) != last:
         what = "a class and last" if last else "neither a class nor last"
         raise ConfigError(f"unlearn: got {what}", "name a class, or give last=True for the last step")
+    _require_model_first("unlearn", model, None)
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
@@ -391,6 +393,7 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
 
     Raises:
         ConfigError: The first path is no model, and the second one is, or is an open one.
+        DataError: There is nothing at the first one.
     """
     if not isinstance(model, str | PathLike) or holds_model(Path(model)):
         return
@@ -401,6 +404,9 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
         call = f"lw2g.{function}({str(folder)!r}, {str(model)!r})"
     if call:
         raise ConfigError(f"{str(model)!r} is no model and no run", f"the model comes first: {call}")
+    if not Path(model).exists() and not is_hub_address(model):  # before torch is imported
+        kinds = "a run or a model" if function == "test" else "a model"
+        raise DataError(no_folder(model), f"give the folder of {kinds}")
 
 
 def _require_classes_for(model: Any, folder: Any) -> None:
