@@ -406,7 +406,7 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
         raise ConfigError(f"{str(model)!r} is no model and no run", f"the model comes first: {call}")
     if not Path(model).exists() and not is_hub_address(model):  # before torch is imported
         kinds = "a run or a model" if function == "test" else "a model"
-        raise DataError(no_folder(model), f"give the folder of {kinds}")
+        raise DataError(no_folder(Path(model)), f"give the folder of {kinds}")
 
 
 def _require_classes_for(model: Any, folder: Any) -> None:
