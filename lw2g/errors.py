@@ -27,6 +27,7 @@ __all__ = [
     "counted",
     "error_text",
     "first_line",
+    "is_counted",
     "is_out_of_memory",
     "message_of",
     "misspelt",
@@ -35,6 +36,7 @@ __all__ = [
     "no_image",
     "printable",
     "problems_in",
+    "share_of",
     "shown",
     "typed_options",
     "with_remedy",
@@ -324,6 +326,22 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith(("s", "x")):
         return f"{number} {noun}es"
     return f"{number} {noun}s"
+
+
+def is_counted(images: int) -> bool:
+    """Return whether images are so few that a per cent says more than they do."""
+    return images < 10
+
+
+def share_of(percent: float, images: int, digits: int = 0) -> str:
+    """Return how many of some images, in per cent or, of fewer than ten, counted.
+
+    >>> share_of(66.67, 3), share_of(66.67, 30), share_of(66.67, 30, digits=1)
+    ('2 of 3', '67 %', '66.7 %')
+    """
+    if is_counted(images):
+        return f"{round(percent * images / 100)} of {images}"
+    return f"{percent:.{digits}f} %"
 
 
 def as_word(path: object) -> str:

@@ -27,7 +27,7 @@ from frozen_results import (
 )
 from frozen_results import trained as trained_runs
 
-from lw2g_photos.training_gains import BANDS, Gain, band_of
+from lw2g_photos.training_gains import Gain
 
 SURFACE = tomllib.loads((HERE / "surface.toml").read_text(encoding="utf-8"))
 KNOWN = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text(encoding="utf-8"))
@@ -40,6 +40,8 @@ FROZEN_ANSWER = "frozen-answer"
 """A run of the frozen answer, which chooses its head after each task, as a trained run may."""
 METHOD, EVERY_TASK = "stopped-1", "recommended"
 """What `--trained` stands for, of which the file for lw2g tells, and the older method."""
+BANDS = (70.0, 85.0)
+"""Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
 HARDNESS = (f"`lda` below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"from {BANDS[1]:.0f}")
 
 Few = Mapping[tuple[str, int], Difference]
@@ -49,6 +51,11 @@ def frozen_cells() -> dict[str, Any]:
     """Return what ``surface.py`` has found, by set and images a class."""
     found: dict[str, Any] = json.loads((HERE / "surface.json").read_text(encoding="utf-8"))
     return found
+
+
+def band_of(accuracy: float) -> int:
+    """Return how near images are by the accuracy of `lda` in per cent: 0 far, 1 middling, 2 near."""
+    return sum(accuracy >= edge for edge in BANDS)
 
 
 def few(runs: Trained, method: str, right: str = FROZEN_ANSWER) -> dict[tuple[str, int], Difference]:

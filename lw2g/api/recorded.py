@@ -28,6 +28,7 @@ from lw2g.interfaces.defaults import (
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
 from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
+from lw2g.results.leading_check import ClassCheck, LeadingCheck, accuracy_words, leading_check
 
 if TYPE_CHECKING:
     from lw2g.api.tabular import Runs
@@ -35,13 +36,17 @@ if TYPE_CHECKING:
     from lw2g.results.found_runs import ReportedRun
 
 __all__ = [
+    "ClassCheck",
+    "LeadingCheck",
     "Recorded",
+    "accuracy_words",
     "by_domain",
     "head_of",
     "head_taken",
     "holds_model",
     "interval_of",
     "is_embedded",
+    "leading_check",
     "leaked_images",
     "manifest_of",
     "next_method",

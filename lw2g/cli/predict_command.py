@@ -16,7 +16,7 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.runtime.console import console, note, percent, printable, table
 
 if TYPE_CHECKING:
-    pass
+    from lw2g.model.trained import TrainedModel
 
 __all__ = ["predict"]
 
@@ -51,14 +51,20 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
         )
         if len(model.known) == 1:
             note(f"the model knows one class, and calls every image {model.known[0]}")
-        elif options["reject"] is None and any(path.is_dir() for path in images) and can_reject(model):
-            note(f"each image gets a class of the model; add --reject {USUAL_REJECT:g} to call some unknown")
+        elif options["reject"] is None and any("error" not in entry for entry in entries):
+            note(_among_classes(model))
         if command := models.calibrating(model, run, task=options["task"], weights=options["weights"]):
             note(f"probabilities are uncalibrated; a model of this run has calibrated ones: {command}")
     for entry in bad:
         click.echo(f"error: {printable(entry['error'])}", err=True)
     if bad:
         raise click.exceptions.Exit(1)
+
+
+def _among_classes(model: TrainedModel) -> str:
+    """Return what an answer means that may be of a strange image, and what refuses some of these."""
+    words = "each image gets a class of the model, whatever it shows; probabilities are shares among these"
+    return f"{words}: --reject {USUAL_REJECT:g} calls some unknown" if can_reject(model) else words
 
 
 def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_calibrated: bool) -> None:

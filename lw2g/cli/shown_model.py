@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import head_of
+from lw2g.api.recorded import LeadingCheck, head_of, leading_check
 from lw2g.errors import counted
 from lw2g.runtime.console import number, print_table, printable
 
@@ -28,6 +28,8 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
     names = manifest.class_map.target_names
     lines = [f"{counted(len(names), 'class')}: {', '.join(names)}"]
     lines += [_in_a_line(step) for step in manifest.history.steps]
+    if check := _check_of(manifest):
+        lines.append(f"accuracy: {check.words}")
     head = head_of(manifest)
     features = manifest.backbone.name
     if manifest.preprocessing is not None:
@@ -40,44 +42,57 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         lines += [method, weights] if head else [weights]
     for line in lines:
         click.echo(printable(line))
-    if not whole:
-        return
-    for number_of_step, step in enumerate(manifest.history.steps, start=1):
-        like = {
-            twin["class"]: f"{twin['like']} {twin['error']:.0f} %" for twin in step.checks.get("twins", ())
-        }
-        rows = [_row(entry, like) for entry in step.checks.get("classes", ())]
-        columns = ("class", "taken for", "looks like", "images", "checked", "found %")
-        print_table(f"step {number_of_step}", columns, rows, left=3)
+    if whole:
+        _print_classes(manifest)
+
+
+def _check_of(manifest: Manifest) -> LeadingCheck | None:
+    """Return what the last step says of the model as it is; None where there was no step or no check."""
+    steps = manifest.history.steps
+    if not steps:
+        return None
+    return leading_check(steps[-1].checks, has_old_classes=len(manifest.tasks) > 1)
+
+
+def _print_classes(manifest: Manifest) -> None:
+    """Print tables of what checks say of each class.
+
+    Each image that the model keeps is left out in turn, of all classes. Images that a step has set apart are
+    told where they lead, and of a model by an earlier lw2g, which did not note the others.
+    """
+    steps = manifest.history.steps
+    left_out = steps[-1].checks.get("left_out_classes", []) if steps else []
+    if left_out:
+        now = []
+        for entry in left_out:
+            taken_for = ", ".join(f"{name} ({count})" for name, count in entry["taken_for"])
+            now.append((entry["class"], taken_for, str(entry["left_out"]), number(entry["recall"], 0)))
+        click.echo("the model now, each image left out in turn:")
+        print_table("", ("class", "taken for", "images", "found %"), now, left=2)
+    for number_of_step, step in enumerate(steps, start=1):
+        check = leading_check(step.checks, has_old_classes=number_of_step > 1)
+        if left_out and (check is None or check.leaves_out):
+            continue
+        rows = [_row(entry) for entry in step.checks.get("classes", ())]
+        columns = ("class", "taken for", "images", "checked", "found %")
+        print_table(f"step {number_of_step}, images set apart", columns, rows, left=2)
 
 
 def _in_a_line(step: Step) -> str:
-    """Return when a model learned what, from which folder, and what was found of which images then."""
+    """Return when a model learned what, and from which folder."""
     day, _, clock = step.time.partition("T")
     line = f"{day} {clock[:5]}: learned {counted(sum(step.images), 'image')} of {', '.join(step.classes)}"
     # steps of an earlier lw2g do not say where the images lay
     if learned_from := step.checks.get("learned_from"):
         line += f" from {learned_from}"
-    accuracy = step.checks.get("accuracy")
-    if accuracy is None:
-        return line
-    # an earlier lw2g noted it of the classes of the step alone
-    checked = step.checks.get("checked", sum(entry["checked"] for entry in step.checks["classes"]))
-    where = counted(checked, "image")
-    tested_on = step.checks.get("tested_on")
-    if tested_on:
-        where += f" from {tested_on}"
-    elif tested_on is not None:
-        where = f"{checked} of them, before they were learned"
-    return f"{line}; accuracy {accuracy:.1f} % of {where}"
+    return line
 
 
-def _row(entry: Mapping[str, Any], like: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what the checks of a step have noted of a class; ``like``: what each looks like."""
+def _row(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the checks of a step have noted of a class."""
     return (
         entry["class"],
         ", ".join(entry["taken_for"]),
-        like.get(entry["class"], ""),
         str(entry["images"]),
         str(entry["checked"]),
         number(entry["recall"], 0),

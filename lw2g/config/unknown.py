@@ -23,6 +23,8 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
         name: The name.
         error: What the catalogue says of it.
     """
+    if f"did you mean {name.replace('_', '-')!r}" in str(error):  # another spelling: nothing else is meant
+        return str(error)
     if kind == "backbone":
         meant = nearest(name.replace("-", "_"), _TIMM) or f", such as {_TIMM[0]} or resnet18.a1_in1k"
         return f"{error}; or a model of timm with its tag{meant}"

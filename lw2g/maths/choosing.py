@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lw2g.errors import is_counted, share_of
+
 __all__ = [
     "choice_of",
     "first_within_error",
@@ -64,7 +66,8 @@ def words_of_choice(choice: Mapping[str, Any]) -> str:
     if others := _others(choice):
         words += f" (also tried: {', '.join(map(_figure, others))})"
     if choice["accuracy"] is not None:
-        words += f" of {choice['images']} images, each left out in turn"
+        count = "" if is_counted(choice["images"]) else f" of {choice['images']}"
+        words += f"{count} images, each left out in turn"
     words += _reason(choice)
     if "before" in choice:
         words += f"; before: {_figure({**choice['before'], 'accuracy': None})}"
@@ -151,4 +154,4 @@ def _figure(entry: Mapping[str, Any]) -> str:
 
 
 def _accuracy(entry: Mapping[str, Any]) -> str:
-    return "" if entry["accuracy"] is None else f" {entry['accuracy']:.1f} %"
+    return "" if entry["accuracy"] is None else f" {share_of(entry['accuracy'], entry['images'], 1)}"

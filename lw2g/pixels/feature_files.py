@@ -50,7 +50,6 @@ __all__ = [
     "Rows",
     "Split",
     "Vectors",
-    "is_feature_file",
     "open_features",
 ]
 
@@ -210,13 +209,6 @@ class FeatureFile:
         value = backbone.get("layers", 1)
         # type, not isinstance: true in JSON is an int to Python
         return value if type(value) is int and value >= 1 else None
-
-
-def is_feature_file(path: Path) -> bool:
-    """Whether a path is one of stored features by its ending, or by what its folder holds."""
-    if path.suffix in (".npz", ".safetensors"):
-        return True
-    return (path / "train_x.npy").is_file() or (path / "test_x.npy").is_file()
 
 
 def open_features(path: Path, splits: Sequence[Split] = ("train", "test")) -> FeatureFile:

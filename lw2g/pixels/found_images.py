@@ -28,6 +28,7 @@ __all__ = [
     "find_images",
     "image_ending",
     "image_endings",
+    "is_feature_file",
     "is_hidden",
     "named_folders",
     "passed_over",
@@ -240,6 +241,13 @@ def files_below(folder: str | Path) -> Iterator[Path]:
                     yield from files_below(entry.path)
             elif entry.is_file() or entry.is_symlink():
                 yield Path(entry.path)
+
+
+def is_feature_file(path: Path) -> bool:
+    """Whether a path is one of stored features by its ending, or by what its folder holds."""
+    if path.suffix in (".npz", ".safetensors"):
+        return True
+    return (path / "train_x.npy").is_file() or (path / "test_x.npy").is_file()
 
 
 def is_hidden(name: str) -> bool:

@@ -19,7 +19,7 @@ _FORGOTTEN = "(forgotten)"
 """Stands where the name of a class was that the model has forgotten."""
 _PATH = re.compile(r"[/~\\]|\.\.?[/\\]|[A-Za-z]:[/\\]|local-dir:|file:")
 """How a path begins."""
-_NAMING: Mapping[str, list[Any]] = {"taken_for": [], "twins": [], "losing": []}
+_NAMING: Mapping[str, list[Any]] = {"taken_for": [], "left_out_classes": [], "twins": [], "losing": []}
 """What the checks of a step say of other classes by name, of which some may be forgotten: not told."""
 _PLACES = ("learned_from", "tested_on")
 """What they say of folders: not told, either."""

@@ -59,6 +59,8 @@ def written(run: Path, out: Path, set_id: int | None, load: Callable[[], Trained
     """
     with reserved(out, inputs=(run,)) as place:
         parts = load().parts
+        # rounding of bfloat16 is larger than an update may be: nothing could be compared
+        parts.backbone.model.float()
         routing = _routing_to(parts, set_id)
         updates = _updates(parts, routing)
         rank = max(len(update.down) for update in updates)

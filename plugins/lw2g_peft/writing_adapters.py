@@ -54,6 +54,6 @@ def write_adapter(
     from lw2g.api.models import load
     from lw2g_peft.adapter_folder import written
 
-    # on the CPU in float32: a set that was trained in bf16 has the same factors
+    # on the CPU: a set has the same factors wherever it was trained
     open_model = partial(load, run, task=task, device="cpu", weights=weights, local=local)
     return written(Path(run), Path(out), set_id, open_model)

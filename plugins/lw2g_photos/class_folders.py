@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from lw2g.errors import DataError, as_word, no_folder, shown
-from lw2g.ground.spelling import is_name
+from lw2g.errors import DataError, as_word
 from lw2g.pixels.found_images import (
-    SPLITS,
     Domains,
     FoundImages,
     domains_below,
     find_classes,
-    image_endings,
-    is_hidden,
-    named_folders,
     passed_over,
 )
 from lw2g.pixels.image_files import ImageHeader, examine_each, fault_of
 from lw2g.pixels.unusable_images import left_out, refusal
+from lw2g_photos.folder_checks import first_names, or_all_domains, require_classes
 
 __all__ = [
     "LEAST_CHECKED",
@@ -34,7 +28,6 @@ __all__ = [
     "note_of_domains",
     "notes_of",
     "read_class_folders",
-    "require_classes",
     "shared_files",
 ]
 
@@ -44,8 +37,6 @@ LEAST_CHECKED = 5
 """Images of a class from which on some are set apart."""
 _MOST = 10
 """Images of a class that are set apart at most."""
-_SHOWN = 3
-"""Names that a note shows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,66 +66,6 @@ class ClassImages:
         # by content: the same images are set apart whatever the files are called
         chosen = set(sorted(self.digests)[:count])
         return [digest in chosen for digest in self.digests]
-
-
-def require_classes(folder: Path, backbone: str | None = None) -> None:
-    """Look at the folders of a folder, and at no image.
-
-    Args:
-        folder: The folder.
-        backbone: Options of the backbone as one types them, for a run on what lies there; None where it is a
-            model's own, and no run is meant.
-
-    Raises:
-        DataError: There is no such folder, no class in it, or ``train/`` and its like instead of classes, or
-            domains with these; a class has a name with control characters.
-    """
-    if not folder.is_dir():
-        remedy = "give a folder that holds CLASS/IMAGE"
-        if folder.is_file():
-            remedy += ", or stored features (.npz, .safetensors)"
-        raise DataError(no_folder(folder), remedy)
-    entries = sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name))
-    endings = image_endings()
-    loose = [entry.name for entry in entries if entry.is_file() and entry.suffix.lower() in endings]
-    names = [entry.name for entry in entries if entry.is_dir()]
-    if loose or not names:
-        what = f"the image {loose[0]!r} lies in no class" if loose else "no class"
-        remedy = "make a folder for each class: FOLDER/CLASS/IMAGE"
-        if loose and not names:
-            remedy = f"if {_called(folder).name!r} is a class, {_holding(folder)}; else {remedy}"
-        raise DataError(f"{str(folder)!r}: {what}", remedy)
-    _require_no_splits(folder, names)
-    _require_no_domains(folder, names, backbone)
-    if unprintable := [name for name in names if not is_name(name)]:
-        raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
-
-
-def _called(folder: Path) -> Path:
-    """Return a folder by its name, as it was given where that has one: ``.`` has none."""
-    return folder if folder.parent.name not in ("", "..") else Path(os.path.abspath(folder))
-
-
-def _holding(folder: Path) -> str:
-    """Return in words what to give in place of the folder of a class: one that holds it."""
-    folder = _called(folder)
-    above = as_word(folder.parent)
-    others = [entry for entry in folder.parent.iterdir() if entry.name != folder.name]
-    if all(is_hidden(other.name) for other in others):
-        return f"give {above}"
-    alone = "move it into a folder of its own and give that"
-    found = (other.name for other in sorted(others) if _holds_images(other))
-    classes = list(islice(found, _SHOWN + 1))  # one more than is shown says that there are more
-    return f"{alone}, or {above} for {_first(classes)}, too" if classes else alone
-
-
-def _holds_images(entry: Path) -> bool:
-    """Whether an entry of a folder is a folder of images, like that of a class, and may be read."""
-    endings = image_endings()
-    try:
-        return entry.is_dir() and any(inside.suffix.lower() in endings for inside in entry.iterdir())
-    except OSError:
-        return False
 
 
 def read_class_folders(folder: Path, *, decode: bool = False) -> dict[str, ClassImages]:
@@ -229,15 +160,15 @@ def notes_of(images: Mapping[str, ClassImages], backbone: str | None = None) -> 
     if passed := passed_over(classes.values()):
         yield passed
     if not domains and (inside := _inside(classes)):
-        yield f"images of subfolders count to the class folder above them: {_first(inside)}"
+        yield f"images of subfolders count to the class folder above them: {first_names(inside)}"
     if len(classes) == 1:
         (only,) = classes.values()
         below = sorted(only.subfolders)
         if len(below) > 1 and "" not in below:
             folder = str(only.folders[0])
             yield (
-                f"{folder!r} is the only class; if the folders in it ({_first(below)}) are the classes, give "
-                f"{folder}"
+                f"{folder!r} is the only class; if the folders in it ({first_names(below)}) are the classes, "
+                f"give {folder}"
             )
 
 
@@ -252,7 +183,7 @@ def note_of_domains(images: Mapping[str, ClassImages], backbone: str | None = No
     if domains is None:
         return ""
     words = f"{domains}: give {as_word(domains.classes)} for one domain"
-    return words + _or_all_domains(domains.first.parent, domains.options, backbone)
+    return words + or_all_domains(domains.first.parent, domains.options, backbone)
 
 
 def _found(images: Mapping[str, ClassImages]) -> dict[str, FoundImages]:
@@ -274,64 +205,6 @@ def _inside(classes: Mapping[str, FoundImages]) -> list[str]:
         if len(found.subfolders) > 1:  # one alone, as in CLASS/images/, merges nothing
             inside += [f"{name}/{below}" for below in sorted(found.subfolders) if below]
     return inside if len(classes) > 1 else []
-
-
-def _or_all_domains(root: Path, options: str, backbone: str | None) -> str:
-    """Return the command that learns domain after domain, behind what one of them takes.
-
-    Args:
-        root: The folder of the domains.
-        options: Those of the stream, as one types them.
-        backbone: As for :func:`require_classes`.
-    """
-    if backbone is None:
-        return ""
-    words = ["lw2g run --recommended", backbone, f"--benchmark folder --set benchmark.root={as_word(root)}"]
-    return f", or for all of them: {' '.join(filter(None, [*words, options]))}"
-
-
-def _first(names: Sequence[str]) -> str:
-    """Return the first of some names, as a note shows them."""
-    return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
-
-
-def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
-    """Refuse the root of a data set: its splits would be learned as classes.
-
-    Raises:
-        DataError: All folders are called as splits are, and there are folders in them.
-    """
-    if not set(names) <= SPLITS:
-        return
-    for name in names:
-        if not any(entry.is_dir() for entry in (folder / name).iterdir()):
-            return
-    splits = " and ".join(f"{name}/" for name in names)
-    first = next((name for name in names if name.startswith("train")), names[0])
-    raise DataError(
-        f"{str(folder)!r} holds {splits} and no classes",
-        f"give a folder that holds CLASS/IMAGE, such as {as_word(folder / first)}",
-    )
-
-
-def _require_no_domains(folder: Path, names: Sequence[str], backbone: str | None) -> None:
-    """Refuse domains that have splits of their own: they would be learned as classes.
-
-    Raises:
-        DataError: In each folder lie splits alone, and folders in all of these.
-    """
-    below = [named_folders(folder / name) for name in names]
-    splits = [split for inside in below for (split, *_) in inside.values()]
-    if not all(inside and inside.keys() <= SPLITS for inside in below):
-        return
-    if not all(named_folders(split) for split in splits):
-        return
-    first = next((split for split in splits if split.name.startswith("train")), splits[0])
-    raise DataError(
-        f"{str(folder)!r} holds domains with splits ({first.relative_to(folder)}, ...) and no classes",
-        f"give {as_word(first)} for one domain"
-        + _or_all_domains(folder, "--set benchmark.stream=domains", backbone),
-    )
 
 
 def digest_of(images: dict[str, ClassImages]) -> str:

@@ -11,7 +11,8 @@ import torch
 from lw2g.errors import DataError
 from lw2g.interfaces.vectors import VectorFacts
 from lw2g.pixels.feature_containers import open_container
-from lw2g.pixels.feature_files import Split, is_feature_file, open_features
+from lw2g.pixels.feature_files import Split, open_features
+from lw2g.pixels.found_images import is_feature_file
 from lw2g.pixels.image_vectors import require_made_by
 from lw2g.vit.backbone import BackboneFingerprint
 from lw2g_photos.class_folders import ClassImages

@@ -25,9 +25,10 @@ from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.leading_check import leading_check
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import TEACH_ANOTHER
-from lw2g_photos.step_words import as_typed, doubt_words
+from lw2g_photos.step_words import as_typed
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -56,7 +57,7 @@ _NOTHING: dict[str, Any] = {
     "undo": False,
     "forgot": False,
     "check": None,
-    "doubt": "",
+    "total": "",
     "confusion": None,
 }
 """What the page shows before there is a model."""
@@ -382,11 +383,10 @@ class Classroom:
         check = report
         if not report and steps:  # none was made just now
             check = {"classes": []} | steps[-1].checks
-        doubt = ""
-        if check and check.get("checked") and check.get("interval"):
+        total = ""
+        if check and (lead := leading_check({**check, **measures}, has_old_classes=len(steps) > 1)):
             # of what is known now: a class may have been forgotten since
-            left_out = {key: measures[key] for key in ("left_out", "left_out_accuracy")}
-            doubt = doubt_words({**check, **left_out})
+            total = lead.words
         self._directory = directory
         self._model = model
         self._shown = {
@@ -396,7 +396,7 @@ class Classroom:
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,
             "forgot": False,
             "check": check,
-            "doubt": doubt,
+            "total": total,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
 

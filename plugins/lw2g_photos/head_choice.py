@@ -333,19 +333,11 @@ def words_of_kept_head(after: Manifest) -> Iterator[str]:
         )
 
 
-def known_of_training(smallest: Mapping[str, Any], lesson: Lesson) -> dict[str, Any] | None:
-    """Return what training added on streams of as many images a class, of which as many are found.
-
-    Args:
-        smallest: The smallest of the models that were tried, which reads the last layer alone.
-        lesson: What was learned.
-    """
-    # streams are alike by an accuracy, and a few classes are told apart easily whatever they show
-    if smallest["accuracy"] is None or len(lesson.counts) < _FEWEST:
-        return None
+def known_of_training(lesson: Lesson) -> dict[str, Any] | None:
+    """Return what training added on streams with as many images a class as a lesson; None where none has."""
     images = sum(lesson.counts.values()) / len(lesson.counts)
-    gain = training_gain(images, smallest["accuracy"])
-    return None if gain is None else {**attrs.asdict(gain), "ended": gain.ended, "rests_on": gain.rests_on}
+    gain = training_gain(images)
+    return None if gain is None else {**attrs.asdict(gain), "words": gain.words}
 
 
 def tell_of_sums(trained: Sequence[TrainedModel], images: int) -> None:

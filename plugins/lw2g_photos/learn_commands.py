@@ -36,12 +36,13 @@ __all__ = ["learn", "start", "unlearn"]
 
 _PATH = AnyPath(path_type=Path)
 _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
+_EXAMPLE = "lw2g start photos model --backbone vit-tiny     # photos/CLASS/*.jpg"
 _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
     cls=LongCommand,
-    help=help_of(photographs.start),
+    help=f"\b\n{_EXAMPLE}\n\n{help_of(photographs.start)}",
 )
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
@@ -181,13 +182,11 @@ def _more_accuracy(report: Mapping[str, Any], training: str) -> list[str]:
     """Return in lines what may answer better than a new model; a command has a line of its own."""
     if "choice" not in report:
         return ["more accuracy: start without --head, which tries several layers, too"]
-    more = "more accuracy: more images of each class"
-    if not training:
-        return [more]
+    lines = ["more accuracy: more images of each class"]
     known = report["training"]
     if known is None:
-        return [f"{more}, or training:", f"  {training}"]
-    rests_on = f"  in {known['rests_on']}"
-    if known["most"] <= 0:  # what lost on every stream is no advice
-        return [f"{more}, not training, which ended {known['ended']}", rests_on]
-    return [f"{more}, or training, which ended {known['ended']}", f"{rests_on}:", f"  {training}"]
+        return lines
+    lines.append(f"training: {known['words']}")
+    if known["above"] and training:  # where it was nowhere clearly better, it is no advice
+        lines.append(f"  {training}")
+    return lines

@@ -10,14 +10,19 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import backbone_as_typed
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
 from lw2g.api.recorded import holds_model
-from lw2g.errors import ConfigError, DataError, shown
+from lw2g.config.directory import MANIFEST
+from lw2g.errors import ConfigError, DataError, no_folder, shown
+from lw2g.ground.hub_address import is_hub_address
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
+from lw2g.pixels.found_images import is_feature_file
 from lw2g.runtime.importing import importing_torch
 from lw2g_photos import step_reports
+from lw2g_photos.folder_checks import require_classes, require_photos
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,12 +52,14 @@ def start(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Make a first model of the images in ``folder``/CLASS: a closed-form head on a frozen backbone.
+    """Make a model of your photos, which lie in ``folder``/CLASS: a folder for each class.
+
+    A backbone, trained by others, turns each photo into numbers, and lw2g chooses a formula that learns the
+    classes from these: the head. Nothing else is trained. For photos give ``vit-tiny`` as ``backbone``; the
+    default, ``micro``, comes with lw2g and knows small drawings alone.
 
     ``folder`` may be a file of stored features (``lw2g data features``); then there is no backbone to name.
-
-    The embedded backbone ``micro`` knows small drawings and no photos: name another for real images. Files
-    that are no images are left out, and a note names them.
+    Files that are no images are left out, and a note names them.
 
     Args:
         folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
@@ -60,8 +67,8 @@ def start(
             such pairs, without random transforms. An image is what :meth:`TrainedModel.predict` takes, but
             floats are from 0 to 1. ``test`` may be such, too.
         out: The model's folder.
-        backbone: A backbone, or any timm model; None for micro.
-        weights: The backbone's weights.
+        backbone: For photos vit-tiny (23 MB, fetched once); or any timm model; None for micro.
+        weights: The backbone's weights; None for those that are fetched once.
         image_size: Side of its input in pixels; None for its own.
         head: With auto the one of lda and ridge, on the last layer or on several, that finds most images
             which are left out of its sums; or a head whose scores do not depend on how images are cut into
@@ -80,7 +87,7 @@ def start(
 
     Returns:
         The model, and the report of :func:`learn`; with auto ``choice`` says what was tried, and
-        ``training`` what training added on streams of as many images a class, as hard for lda (or None).
+        ``training`` what training added on streams of about as many images a class (or None).
 
     Raises:
         DataError: The folder, an image or the weights cannot be used.
@@ -89,6 +96,9 @@ def start(
     if isinstance(folder, str | PathLike) and holds_model(Path(folder)):
         photos = repr(str(out)) if Path(out).is_dir() else "FOLDER"
         raise ConfigError(f"{str(folder)!r} is a model", f"lw2g.learn({str(folder)!r}, {photos})")
+    if isinstance(folder, str | PathLike) and boxes is None:
+        named = backbone if isinstance(backbone, str) else None
+        require_photos(Path(folder), Path(out), backbone_as_typed({"name": named, "weights": weights}))
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
@@ -169,9 +179,12 @@ def learn(
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
+          ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
+          what wrong ones are ``taken_for``, with counts;
         - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
-        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones;
-        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` are confused;
+        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones, of so many ``images``;
+        - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
+          confused; by Gaussians (``images`` is None) where none was left out;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
         - ``unusable``: files that were left out, as they are no images; ``warnings``, a line each;
         - ``domains``: the warning that class folders look like domains, learned as classes; else empty.
@@ -181,6 +194,8 @@ def learn(
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
     _require_model_first("learn", model, folder)
+    if boxes is None:
+        _require_classes_for(model, folder)
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.updating import learn as add
@@ -237,6 +252,7 @@ def unlearn(
     if (name is None) != last:
         what = "a class and last" if last else "neither a class nor last"
         raise ConfigError(f"unlearn: got {what}", "name a class, or give last=True for the last step")
+    _require_model_first("unlearn", model, None)
     with importing_torch():
         from lw2g_photos.updating import unlearn as remove
 
@@ -297,6 +313,8 @@ def test(
         ConfigError: There are strangers, and the model cannot tell unknown images at this rate.
     """
     _require_model_first("test", model, folder)
+    if boxes is None:
+        _require_classes_for(model, folder)
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.scoring import score as count
@@ -377,6 +395,7 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
 
     Raises:
         ConfigError: The first path is no model, and the second one is, or is an open one.
+        DataError: There is nothing at the first one.
     """
     if not isinstance(model, str | PathLike) or holds_model(Path(model)):
         return
@@ -387,6 +406,22 @@ def _require_model_first(function: str, model: Any, folder: Any) -> None:
         call = f"lw2g.{function}({str(folder)!r}, {str(model)!r})"
     if call:
         raise ConfigError(f"{str(model)!r} is no model and no run", f"the model comes first: {call}")
+    if not Path(model).exists() and not is_hub_address(model):  # before torch is imported
+        kinds = "a run or a model" if function == "test" else "a model"
+        raise DataError(no_folder(Path(model)), f"give the folder of {kinds}")
+
+
+def _require_classes_for(model: Any, folder: Any) -> None:
+    """Refuse a folder without classes for a model that is there, before torch is imported.
+
+    Raises:
+        DataError: It has none.
+    """
+    if not isinstance(folder, str | PathLike) or not isinstance(model, str | PathLike):
+        return
+    # of a run the command says first what makes a model of it
+    if (Path(model) / MANIFEST).is_file() and not is_feature_file(Path(folder)):
+        require_classes(Path(folder))
 
 
 def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:

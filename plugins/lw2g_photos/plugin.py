@@ -14,7 +14,7 @@ def lw2g_commands() -> list[Command]:
     return [
         Command(
             name="start",
-            help="Make a first model from a folder of images, without a run.",
+            help="Make a model of your photos, in a folder for each class.",
             target="lw2g_photos.learn_commands:start",
             group=PHOTOS,
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from lw2g.api.recorded import ClassCheck, accuracy_words
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import RejectRate, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
@@ -16,7 +17,7 @@ from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
-from lw2g_photos.step_words import accuracy_words, lowest_classes
+from lw2g_photos.step_words import lowest_classes
 
 __all__ = ["test"]
 
@@ -48,13 +49,15 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
             rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
         console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
     where = f"{counted(scored['images'], 'image')} of {counted(len(scored['classes']), 'class')}"
-    click.echo(f"accuracy: {accuracy_words(scored['accuracy'], scored['interval'], where)}")
+    said = accuracy_words(scored["accuracy"], scored["interval"], scored["images"], where)
+    click.echo(f"accuracy: {said}")
     if scored["learned"]:
         which = "all" if scored["learned"] == scored["images"] else scored["learned"]
         note(f"the model has learned {which} of these images: of new ones fewer may be right")
     found = []
     for row in scored["classes"]:
-        found.append((row["class"], row["recall"], [name for name, _ in row["taken_for"]]))
+        taken_for = [name for name, _ in row["taken_for"]]
+        found.append(ClassCheck(row["class"], row["images"], row["recall"], taken_for))
     lowest = lowest_classes(found)
     if lowest and not every_class:
         click.echo(printable(f"{lowest}; each class: --all"))

@@ -11,13 +11,12 @@ from typing import Any
 
 import attrs
 
-from lw2g.api.arguments import backbone_as_typed
 from lw2g.blocks.chosen_head import UNIT_SHARE
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig, RunConfig
 from lw2g.config.structure import read_plain
 from lw2g.config.toml import to_toml
-from lw2g.errors import ConfigError, DataError, as_word
+from lw2g.errors import ConfigError, DataError
 from lw2g.interfaces.context import BuildContext
 from lw2g.interfaces.defaults import (
     CHOSEN_HEAD,
@@ -35,8 +34,7 @@ from lw2g.model.places import require_free, reserved
 from lw2g.model.saved import require_usable
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
-from lw2g.pixels.feature_files import is_feature_file
-from lw2g.pixels.found_images import find_images
+from lw2g.pixels.found_images import find_images, is_feature_file
 from lw2g.pixels.image_files import Crop, examine_image
 from lw2g.pixels.small_drawings import require_drawing
 from lw2g.registry.catalogue import Catalogue
@@ -47,7 +45,7 @@ from lw2g.vit.own_feature import with_layers
 from lw2g.vit.pool_words import FEATURE_OPTIONS, WIDEST
 from lw2g.vit.pooling import layers_within
 from lw2g.vit.weights import state_sha256
-from lw2g_photos.class_folders import digest_of, require_classes
+from lw2g_photos.class_folders import digest_of
 from lw2g_photos.class_vectors import facts_of_file, read_class_vectors
 from lw2g_photos.head_choice import Untaught, untaught
 from lw2g_photos.labelled_images import LabelledImages, paths_among
@@ -88,14 +86,8 @@ def start(
                 f"{key}: only options of the backbone and of the head can be set here",
                 "run an experiment: lw2g run",
             )
-    typed = backbone_as_typed({"name": backbone, "weights": weights})
     # before the backbone, whose weights may have to be fetched
-    if isinstance(folder, Path) and not folder.exists() and any(_first_of_each(out)):
-        swapped = " ".join(filter(None, [f"lw2g start {as_word(out)} {as_word(folder)}", typed]))
-        raise DataError(f"no folder {str(folder)!r}", f"the photos come first: {swapped}")
     require_free(out)
-    if crops is None and isinstance(folder, Path) and not is_feature_file(folder):
-        require_classes(folder, typed)
     configured = partial(
         _configured,
         catalogue=catalogue,

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from lw2g.api.arguments import backbone_as_typed
-from lw2g.errors import DataError, counted
+from lw2g.errors import DataError, counted, share_of
 from lw2g.model.exported import Saved
 from lw2g.model.left_out import kept_of, known_before
 from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
+from lw2g.results.leading_check import leading_check
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domains, notes_of
 
@@ -27,6 +28,7 @@ __all__ = [
     "domains_learned",
     "is_among",
     "learned_rows",
+    "left_out_classes",
     "look_alikes",
     "not_learned",
     "recall",
@@ -91,6 +93,33 @@ def accuracy_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {"checked": total, "accuracy": accuracy, "interval": wilson(accuracy, total)}
 
 
+def left_out_classes(wrong: Tensor | None, manifest: Manifest) -> list[dict[str, Any]]:
+    """Return of each class how many images are found without themselves, and what the others are taken for.
+
+    Args:
+        wrong: Images of each class that are taken for each one when they are left out, ``[C, C]``; None
+            where nobody has looked.
+        manifest: The model.
+    """
+    if wrong is None:
+        return []
+    names = manifest.class_map.target_names
+    rows = []
+    for target, counts in enumerate(wrong.int().tolist()):
+        images = sum(counts)
+        others = [other for other, count in enumerate(counts) if count and other != target]
+        others.sort(key=lambda other: -counts[other])
+        rows.append(
+            {
+                "class": names[target],
+                "left_out": images,
+                "recall": 100 * counts[target] / images if images else None,
+                "taken_for": [[names[other], counts[other]] for other in others],
+            }
+        )
+    return rows
+
+
 def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Manifest) -> dict[str, Any]:
     """Return which classes of the last task look like others, and what old classes lose to the new ones.
 
@@ -111,13 +140,16 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
         # in either direction
         error, other = torch.maximum(rates[target], rates[:, target]).max(0)
         if float(error) > _TWIN:
-            twins.append({"class": names[target], "like": names[int(other)], "error": 100 * float(error)})
+            asked = target if rates[target, other] == error else int(other)
+            pair = {"class": names[target], "like": names[int(other)]}
+            twins.append({**pair, "error": 100 * float(error), "images": _left_out_of(wrong, asked)})
     # rates of several new classes add up, and a class cannot lose more than all of its images
     lost = rates[:, new].sum(1).clamp(max=1)
     losing = []
     for target in sorted(known, key=lambda target: -float(lost[target]))[:_SHOWN]:
         if float(lost[target]) > _TWIN:
-            losing.append({"class": names[target], "loss": 100 * float(lost[target])})
+            loss = 100 * float(lost[target])
+            losing.append({"class": names[target], "loss": loss, "images": _left_out_of(wrong, target)})
     estimated_loss = None
     if errors is not None:
         estimated = errors[:, new].sum(1).clamp(max=1)[known]
@@ -133,11 +165,19 @@ def _confusion_rates(errors: Tensor | None, wrong: Tensor | None, num_classes: i
         wrong: As for :func:`look_alikes`.
         num_classes: The number of classes.
     """
-    rates = torch.zeros(num_classes, num_classes, dtype=torch.float64) if errors is None else errors.cpu()
-    if wrong is not None:
+    if wrong is not None:  # what was seen needs no estimate
         found = wrong / wrong.sum(1, keepdim=True).clamp(min=1)
-        rates = torch.maximum(rates, found.masked_fill(wrong < _LEAST, 0))  # of fewer it may be chance
-    return rates.clone().fill_diagonal_(0)  # a copy: the estimate is read again
+        rates = found.masked_fill(wrong < _LEAST, 0)  # of fewer it may be chance
+    elif errors is not None:
+        rates = errors.cpu().clone()  # a copy: the estimate is read again
+    else:
+        rates = torch.zeros(num_classes, num_classes, dtype=torch.float64)
+    return rates.fill_diagonal_(0)
+
+
+def _left_out_of(wrong: Tensor | None, target: int) -> int | None:
+    """Return how many images of a class were left out in turn; None where rates are estimates."""
+    return None if wrong is None else int(wrong[target].sum())
 
 
 def learned_rows(before: Saved, *, trained: bool) -> list[tuple[str, Tensor]]:
@@ -235,7 +275,7 @@ def warnings_of(
         yield f"the model knows one class, and calls every image {min(after)}: {TEACH_ANOTHER}"
     yield from _of_names(images, before)
     forgotten = set(manifest.history.names) - before
-    yield from _of_classes(report["classes"], images, forgotten)
+    yield from _of_classes(report, images, forgotten)
     yield from _of_look_alikes(report)
 
 
@@ -275,26 +315,30 @@ def _spelling(name: str) -> str:
 
 
 def _of_classes(
-    entries: Sequence[Mapping[str, Any]], images: Mapping[str, ClassImages], forgotten: Collection[str]
+    report: Mapping[str, Any], images: Mapping[str, ClassImages], forgotten: Collection[str]
 ) -> Iterator[str]:
     """Yield what the checks say of classes one by one, a line for each thing that is said.
 
     Args:
-        entries: Of the classes of the step.
+        report: Of the step.
         images: As for :func:`warnings_of`.
         forgotten: Names of classes that the model has forgotten.
     """
-    unchecked = [entry["class"] for entry in entries if not entry["checked"]]
-    if unchecked:
+    classes = [entry["class"] for entry in report["classes"]]
+    check = leading_check(report, has_old_classes=False)
+    asked = {} if check is None else {row.name: row for row in check.classes if row.images}
+    unchecked = [name for name in classes if name not in asked]
+    if unchecked and check is not None and check.leaves_out:
+        yield f"not checked, as a single image cannot be left out: {_first(unchecked)}"
+    elif unchecked:
         yield f"not checked, as fewer than {LEAST_CHECKED} images spare none: {_first(unchecked)}"
     missed = []
-    for entry in entries:
-        if entry["checked"] and entry["recall"] < 50:
-            others = ", ".join(entry["taken_for"])
-            missed.append(f"{entry['class']} {entry['recall']:.0f} % (others pass for {others})")
+    for row in asked.values():
+        if row.found is not None and row.found < 50:
+            missed.append(f"{row.name} {share_of(row.found, row.images)}")
     if missed:
         yield f"fewer than half of the images are found: {_first(missed)}"
-    again = [entry["class"] for entry in entries if entry["class"] in forgotten]
+    again = [name for name in classes if name in forgotten]
     if again:
         yield f"a class of this name was forgotten, and it gets a new number: {', '.join(again)}"
     copies = {name: of_class.copies for name, of_class in images.items() if of_class.copies}
@@ -309,13 +353,23 @@ def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:
     for twin in sorted(report["twins"], key=lambda twin: -twin["error"]):
         # each of two new classes names the other
         pair = frozenset((twin["class"], twin["like"]))
-        pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({twin['error']:.0f} % confused)")
+        confused = f"{_share_of(twin['error'], twin['images'])} confused"
+        pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({confused})")
     if pairs:
         which = _first(list(pairs.values()))
         yield f"{which} look alike: more images of both may tell them apart"
-    losing = [f"{entry['loss']:.0f} % of {entry['class']}" for entry in report["losing"]]
+    named = frozenset().union(*pairs)  # what a class loses to one that it is said to look like is said
+    losing = []
+    for entry in report["losing"]:
+        if entry["class"] not in named:
+            losing.append(f"{_share_of(entry['loss'], entry['images'])} of {entry['class']}")
     if losing:
         yield f"may lose images to the new classes: {', '.join(losing)}"
+
+
+def _share_of(percent: float, images: int | None) -> str:
+    """Return a share of images; an estimate is of no images."""
+    return f"{percent:.0f} %" if images is None else share_of(percent, images)
 
 
 def _first(words: Sequence[str]) -> str:

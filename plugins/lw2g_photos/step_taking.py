@@ -51,6 +51,7 @@ from lw2g_photos.step_checks import (
     accuracy_of,
     domains_learned,
     learned_rows,
+    left_out_classes,
     look_alikes,
     not_learned,
     recall,
@@ -58,7 +59,7 @@ from lw2g_photos.step_checks import (
 )
 from lw2g_photos.steps import grown
 
-__all__ = ["Measured", "measured", "take_step", "with_base", "write_model"]
+__all__ = ["Measured", "measured", "take_step", "told_of_left_out", "with_base", "write_model"]
 
 Recall: TypeAlias = dict[str, dict[str, Any]]
 """How many images of each class are found, as :func:`~lw2g_photos.step_checks.recall` returns it."""
@@ -92,6 +93,17 @@ def measured(model: TrainedModel, saved: Saved, *, learned: bool = False) -> Mea
     with model.computing():
         calibration, measures, gaussians = calibration_of(solved_of(model.parts), saved, learned=learned)
     return Measured(calibration=calibration, measures=measures, gaussians=gaussians)
+
+
+def told_of_left_out(found: Measured, manifest: Manifest) -> dict[str, Any]:
+    """Return what a report, and the last step of a model, say of the images that the model keeps.
+
+    Args:
+        found: What the model says of them.
+        manifest: The model.
+    """
+    measures = {key: value for key, value in found.measures.items() if key not in ("right", "wrong")}
+    return measures | {"left_out_classes": left_out_classes(found.measures["wrong"], manifest)}
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -160,7 +172,8 @@ def take_step(
 
     Returns:
         The new model, and the report; of several models with ``choice``, and where it begins ``training``:
-        what training added on streams like it (:func:`~lw2g_photos.training_gains.training_gain`).
+        what it added on streams with as many images a class
+        (:func:`~lw2g_photos.training_gains.training_gain`).
 
     Raises:
         DataError: The folder or an image cannot be used.
@@ -187,7 +200,7 @@ def take_step(
     if choice is not None:
         report["choice"] = choice
         if old is None:
-            report["training"] = known_of_training(choice["tried"][0], lesson)
+            report["training"] = known_of_training(lesson)
         elif old != taken:
             # what the old head finds without the new classes, and the new head with them
             before = measured(tried[old].build(tried[old].saved), tried[old].saved).measures
@@ -267,7 +280,7 @@ def _checked(taught: _Taught, before: Manifest, lesson: Lesson, found: Recall | 
         found: What :func:`_recall_of_held_out` says, where nothing else checks the result.
     """
     manifest = taught.saved.manifest
-    measures = {key: value for key, value in taught.found.measures.items() if key not in ("right", "wrong")}
+    measures = told_of_left_out(taught.found, manifest)
     with taught.model.computing():
         if taught.rows.tested is not None:
             found = recall(solved_of(taught.model.parts), manifest, taught.rows.tested)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from lw2g.api.recorded import words_of_choice
-from lw2g.errors import counted
+from lw2g.errors import counted, share_of
 from lw2g.model.places import free_folder
-from lw2g.results.summaries import FEW_IMAGES, doubt_of_few
+from lw2g.results.leading_check import ClassCheck, leading_check
 
 __all__ = [
-    "accuracy_words",
     "as_typed",
-    "doubt_words",
     "loss_words",
     "lowest_classes",
     "made_from",
@@ -46,13 +46,15 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
     model = as_typed(report["out"])
     learned = f"learned {counted(images, 'image')} of {' and '.join(kinds)}"
     yield f"{made_from(model, before)}: {learned} in {report['seconds']:.1f} s"
-    if report["accuracy"] is not None:
-        where = f"{counted(report['checked'], 'image')} not yet learned from"
-        said = accuracy_words(report["accuracy"], report["interval"], where)
-        yield f"accuracy: {said}{doubt_words(report)}"
-    lowest = lowest_classes([(entry["class"], entry["recall"], entry["taken_for"]) for entry in classes])
-    if lowest:
-        yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
+    check = leading_check(report, has_old_classes=has_old_classes)
+    if check is not None:
+        # a candidate that was chosen by some images may look a little better on these than it is
+        chose = "; they chose the head, too" if check.leaves_out and "choice" in report else ""
+        yield f"accuracy: {check.words}{chose}"
+        # what they are taken for is named by a note where it is many
+        lowest = lowest_classes([attrs.evolve(row, taken_for=[]) for row in check.classes])
+        if lowest:
+            yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
     # later steps choose again, and say so where it is another one
     if "choice" in report and ("before" in report["choice"] or not has_old_classes):
         yield words_of_choice(report["choice"])
@@ -69,24 +71,6 @@ def made_from(model: str, before: Path | None) -> str:
     'model-3 (from model)'
     """
     return model if before is None else f"{model} (from {as_typed(str(before))})"
-
-
-def doubt_words(report: Mapping[str, Any]) -> str:
-    """Return of few checked images whether they are too few to tell much, and what more say; else nothing.
-
-    Args:
-        report: Of a step.
-    """
-    if report["checked"] >= FEW_IMAGES:
-        return ""
-    words = doubt_of_few(report["interval"], report["checked"])
-    more, accuracy = report["left_out"], report["left_out_accuracy"]
-    if more > report["checked"] and accuracy is not None:
-        # a model may keep fewer images than it has learned
-        images = sum(entry["images"] for entry in report["classes"])
-        which = "learned" if more == images else "kept"
-        words += f"; {accuracy:.1f} % of the {more} {which} images are right, each left out in turn"
-    return words
 
 
 def loss_words(measured: float | None, estimated: float | None) -> str:
@@ -112,30 +96,20 @@ def loss_words(measured: float | None, estimated: float | None) -> str:
     return "; ".join(words)
 
 
-def accuracy_words(accuracy: float, interval: Sequence[float], where: str) -> str:
-    """Return an accuracy with its interval, in percent, and the images that it is of."""
-    low, high = interval
-    return f"{accuracy:.1f} % of {where} (95 % interval {low:.1f} to {high:.1f})"
-
-
-def lowest_classes(rows: Iterable[tuple[str, float | None, Sequence[str]]]) -> str:
+def lowest_classes(rows: Iterable[ClassCheck]) -> str:
     """Return the classes of which the fewest images are found; nothing where all are.
 
-    Args:
-        rows: Of each class its name, how many of its images are found in percent (None where none was
-            checked), and what the others are taken for, the most frequent first.
-
-    >>> lowest_classes([("cat", 80.0, ["dog"]), ("dog", 90.0, ["cat", "ant"]), ("ant", None, [])])
-    'lowest: cat 80 % right (others taken for dog), dog 90 % right (others taken for cat, ...)'
+    >>> lowest_classes([ClassCheck("cat", 20, 80.0, ["dog"]), ClassCheck("dog", 8, 75.0, ["cat", "ant"])])
+    'lowest: dog 6 of 8 right (others taken for cat, ...), cat 80 % right (others taken for dog)'
     """
-    missed = [
-        (found, name, taken_for) for name, found, taken_for in rows if found is not None and found < 100
-    ]
-    missed.sort(key=lambda row: row[:2])
+    missed = [(row.found, row.name, row) for row in rows if row.found is not None and row.found < 100]
+    missed.sort(key=lambda one: one[:2])
     shown = []
-    for found, name, taken_for in missed[:_LOWEST]:
-        others = f" (others taken for {taken_for[0]}{', ...' * (len(taken_for) > 1)})" if taken_for else ""
-        shown.append(f"{name} {found:.0f} % right{others}")
+    for found, name, row in missed[:_LOWEST]:
+        others = ""
+        if row.taken_for:
+            others = f" (others taken for {row.taken_for[0]}{', ...' * (len(row.taken_for) > 1)})"
+        shown.append(f"{name} {share_of(found, row.images)} right{others}")
     return f"lowest: {', '.join(shown)}" if shown else ""
 
 

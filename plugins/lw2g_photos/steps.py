@@ -263,6 +263,12 @@ def _without_names(step: Step, gone: Set[str]) -> Step:
             taken_for = [name for name in entry["taken_for"] if name not in gone]
             entries.append({**entry, "taken_for": taken_for})
     checks["classes"] = entries
+    left_out = []
+    for entry in checks.get("left_out_classes", []):
+        if entry["class"] not in gone:
+            taken_for = [pair for pair in entry["taken_for"] if pair[0] not in gone]
+            left_out.append({**entry, "taken_for": taken_for})
+    checks["left_out_classes"] = left_out
     for key in ("twins", "losing"):
         pairs = checks.get(key, [])
         checks[key] = [pair for pair in pairs if gone.isdisjoint((pair["class"], pair.get("like")))]

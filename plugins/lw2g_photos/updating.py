@@ -44,7 +44,14 @@ from lw2g_photos.head_choice import (
     with_candidates,
 )
 from lw2g_photos.labelled_images import LabelledImages, paths_among
-from lw2g_photos.step_taking import measured, take_step, with_base, write_model
+from lw2g_photos.step_taking import (
+    Measured,
+    measured,
+    take_step,
+    told_of_left_out,
+    with_base,
+    write_model,
+)
 from lw2g_photos.steps import without_class, without_step
 
 __all__ = ["learn", "unlearn"]
@@ -197,17 +204,28 @@ def _retaught(
     }
     if less.history.steps:  # else nothing can be taken back any more
         learned = with_base(before, model.parts, learned)
-    after = attrs.evolve(after, manifest=_with_choice(after.manifest, choice), learned=learned)
+    after = attrs.evolve(after, manifest=_noting(after.manifest, choice, found[taken]), learned=learned)
     return after, model, found[taken].calibration.tensors(), choice
 
 
-def _with_choice(manifest: Manifest, choice: Mapping[str, Any] | None) -> Manifest:
-    """Return a model whose last step notes the choice that was made without what is forgotten now."""
+def _noting(manifest: Manifest, choice: Mapping[str, Any] | None, found: Measured) -> Manifest:
+    """Return a model whose last step notes what holds without what is forgotten now.
+
+    Args:
+        manifest: The model.
+        choice: The choice that was made, None where there was none.
+        found: What the model says of the images that it keeps.
+    """
     history = manifest.history
-    if choice is None or not history.steps:
+    if not history.steps:
         return manifest
     *steps, last = history.steps
-    last = attrs.evolve(last, checks={**last.checks, "choice": dict(choice)})
+    told = told_of_left_out(found, manifest)
+    # what the step cost is of then
+    checks = {**last.checks, **{key: told[key] for key in told if key != "loss"}}
+    if choice is not None:
+        checks["choice"] = dict(choice)
+    last = attrs.evolve(last, checks=checks)
     return attrs.evolve(manifest, learning=attrs.evolve(history, steps=[*steps, last]))
 
 

@@ -646,6 +646,9 @@ def test_predict_prints_classes_and_sets(fake_catalogue, monkeypatch, tmp_path):
         def predict(self, paths, top_k, reject, *, partial):
             return [{"path": str(p), **top[0], "top": top[:top_k], "task": 1, "set": 0} for p in paths]
 
+        def threshold(self, reject):
+            raise ConfigError("it cannot tell")
+
     saved = ModuleType("lw2g.model.saved")
     saved.open_model = lambda directory, catalogue, task, **how: (
         asked.append((directory, task, *how.values())) or Saved()
@@ -765,10 +768,9 @@ def test_a_name_of_another_kind_or_spelling_is_told(tmp_path):
     assert invoke("run", "--baseline", "SLDA", "--dry-run").stderr.endswith(
         "; --baseline simple-cil --set baseline.head=lda --set head.lda.shrinkage=0.0001\n"
     )
-    assert (
-        "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)"
-        in invoke("run", "--backbone", "vit_tiny", "--dry-run").stderr
-    )
+    spelt = invoke("run", "--backbone", "vit_tiny", "--dry-run").stderr
+    assert "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)" in spelt
+    assert spelt.count("did you mean") == 1, "it is one mistake"
     assert (
         "no backbone is called 'vit_tinny' (did you mean 'vit-tiny'?)"
         in invoke("run", "--backbone", "vit_tinny", "--dry-run").stderr

@@ -114,6 +114,22 @@ def test_looking_up_imports_no_numerical_library(tmp_path):
     assert HEAVY & imported == set()
 
 
+def test_a_mistyped_folder_is_refused_before_torch_is_imported(tmp_path):
+    """A slip of `lw2g start` is answered at once."""
+    code = (
+        "import sys\n"
+        "from lw2g.errors import DataError\n"
+        "from lw2g_photos import photographs\n"
+        "try:\n    photographs.start('gone', 'model', backbone='vit-tiny')\n"
+        "except DataError as error:\n    print(error)\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "no folder 'gone'; give a folder that holds CLASS/IMAGE\nFalse\n"
+
+
 def test_completion_imports_no_numerical_library(tmp_path):
     """The shell waits for it at each tab."""
     printed, imported = called(tmp_path, [], environment=COMPLETION)

@@ -110,6 +110,20 @@ def test_the_folder_holds_the_whole_update(baseline, set_id, run_of, opened, tmp
     torch.testing.assert_close(model.backbone.features(images), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_a_run_in_bf16_is_compared_in_float32(run_of, opened, tmp_path):
+    """Processors with bf16 take it by themselves; merged into weights of bf16, an update would be rounded."""
+    of_float32 = written(run_of("inflora"), tmp_path / "float32", None, partial(opened, "inflora"))
+
+    def load() -> TrainedModel:
+        model = opened("inflora")
+        model.backbone.to_bf16()
+        return model
+
+    assert written(run_of("inflora"), tmp_path / "bf16", None, load) == of_float32
+    factors = [load_file(tmp_path / name / "adapter_model.safetensors") for name in ("float32", "bf16")]
+    torch.testing.assert_close(factors[0], factors[1], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     ("baseline", "set_id", "said"),
     [

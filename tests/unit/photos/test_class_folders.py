@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from lw2g.errors import DataError
-from lw2g_photos.class_folders import notes_of, read_class_folders, require_classes
+from lw2g.errors import ConfigError, DataError
+from lw2g_photos.class_folders import notes_of, read_class_folders
+from lw2g_photos.folder_checks import require_classes, require_photos
 
 
 def _written(root: Path, *names: str) -> Path:
@@ -38,20 +39,71 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
         (".", "alone/ant", "if 'ant' is a class, give alone; else "),
         ("alone/ant", ".", "if 'ant' is a class, give {root}/alone; else "),
         (".", "some/loose", "if 'loose' is a class, {alone}; else "),
-        (".", "mixed", ""),
     ],
 )
 def test_a_class_in_place_of_its_folder_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, given: str, remedy: str
 ) -> None:
     """The folder above it is the one to give where it holds nothing else; other classes there are named."""
-    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant", "mixed", "mixed/ant"]
+    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant"]
     root = _written(tmp_path, *(f"{name}/1.png" for name in names))
     monkeypatch.chdir(root / cwd)
     with pytest.raises(DataError) as told:
         read_class_folders(Path(given))
     remedy = remedy.format(alone="move it into a folder of its own and give that", root=root)
     assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
+
+
+@pytest.mark.parametrize(
+    ("stray", "told"),
+    [
+        (["1.png"], "the image '1.png' lies in no class; move it into a class folder, or out of {root}"),
+        (
+            ["1.png", "2.png"],
+            "2 images lie in no class, first '1.png'; move each into a class folder, or out ",
+        ),
+    ],
+)
+def test_a_stray_photo_is_named(tmp_path: Path, stray: list[str], told: str) -> None:
+    """Beside class folders it was meant for one of them, and no new folder is needed."""
+    root = _written(tmp_path, *stray, "ant/1.png", "bee/1.png")
+    with pytest.raises(DataError) as error:
+        require_classes(root)
+    assert told.format(root=root) in str(error.value)
+
+
+def test_what_start_cannot_begin_with_has_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swapped arguments, a model in place of the new one, classes one level deeper, no image that is read."""
+    monkeypatch.chdir(_written(tmp_path, *(f"above/photos/{name}/1.png" for name in ("ant", "bee"))))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.json").write_text("{}")
+    (tmp_path / "phone" / "ant").mkdir(parents=True)
+    (tmp_path / "phone" / "ant" / "1.avif").write_bytes(b"")
+    photos = "above/photos"
+    for folder, out, told in (
+        (
+            "new",
+            photos,
+            f"no folder 'new'; the photos come first: lw2g start {photos} new --backbone vit-tiny",
+        ),
+        (photos, "model", f"'model' is there already; teach that model more: lw2g learn model {photos}; or"),
+        (
+            "above",
+            "new",
+            "'above' holds one folder and no classes; "
+            f"the class folders are in {photos}: lw2g start {photos} new --backbone vit-tiny",
+        ),
+        (
+            "phone",
+            "new",
+            "1 of 1 class in 'phone' holds no image, first 'ant' (files of no known image format",
+        ),
+        ("nowhere", "new", "no folder 'nowhere'; give a folder that holds CLASS/IMAGE"),
+    ):
+        with pytest.raises((ConfigError, DataError)) as error:
+            require_photos(Path(folder), Path(out), "--backbone vit-tiny")
+        assert f"{error.value.what}; {error.value.remedy}".startswith(told)
+    require_photos(Path(photos), Path("new"), "")
 
 
 def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -213,9 +212,9 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    assert "of 24 images, each left out in turn" in done.stdout
-    few = r"% of 3 images not yet learned from \(.*\): too few to tell much; \d.* % of the 24 learned images"
+    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; they chose the head, too\n"
     assert re.search(few, done.stdout)
+    assert done.stdout.count("accuracy: ") == 2, "a second one, beside that of the line 'more accuracy'"
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
     assert "more accuracy: more images of each class" in done.stdout
 
@@ -223,41 +222,22 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
 def test_start_says_what_training_added_on_streams_like_the_images(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks by images a class and the smallest model's accuracy; what is not known is not said."""
+    """It asks by images a class; the command follows a clear gain; what is not known is not said."""
     asked = []
 
-    def known(images: float, accuracy: float) -> TrainingGain:
-        asked.append((images, accuracy))
-        return TrainingGain(least=-1.0, most=0.5, streams=2, sure=1, chosen=1, chosen_on="CIFAR-100")
+    def started(name: str, known: TrainingGain | None) -> str:
+        monkeypatch.setattr(head_choice, "training_gain", lambda images: asked.append(images) or known)
+        return CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / name)]).stdout
 
-    monkeypatch.setattr(head_choice, "training_gain", known)
-    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "model"), "--json"])
-    report = json.loads(done.stdout)
-    assert asked == [(8.0, report["choice"]["tried"][0]["accuracy"])]
-    assert report["training"]["least"] == -1.0
-    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "again")])
-    words = (
-        "more images of each class, or training, which ended 1.0 points below to 0.5 above lw2g run "
-        "--recommended\n  in 2 experiments with as many images a class and as hard (the method was "
-        "chosen on images of 1 of them; docs/worth.md):\n"
-        "  lw2g run --trained --benchmark folder"
-    )
-    assert words in done.stdout
-    loss = TrainingGain(least=-3.0, most=-1.0, streams=2, sure=2)
-    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: loss)
-    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "lost")])
-    lost = "each class, not training, which ended 3.0 to 1.0 points below lw2g run --recommended\n"
-    assert lost in done.stdout
-    assert "lw2g run --trained" not in done.stdout
-    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
-    done = CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / "unknown")])
-    assert "more accuracy: more images of each class, or training:\n  lw2g run --trained" in done.stdout
-    asked.clear()
-    monkeypatch.setattr(head_choice, "training_gain", known)
-    _write(tmp_path / "two" / "red", (180, 90, 90), 8, np.random.default_rng(1))
-    _write(tmp_path / "two" / "blue", (90, 90, 170), 8, np.random.default_rng(2))
-    CliRunner().invoke(main, ["start", str(tmp_path / "two"), str(tmp_path / "of two")])
-    assert not asked, "two classes are told apart easily whatever they show"
+    mixed = TrainingGain(least=-1.0, most=2.5, streams=2, above=1)
+    said = started("mixed", mixed)
+    assert asked == [8.0]
+    lines = ["more accuracy: more images of each class", f"training: {mixed.words}", "  lw2g run --trained "]
+    assert "\n".join(lines) in said
+    unclear = TrainingGain(least=-1.0, most=2.5, streams=2, below=1)
+    said = started("unclear", unclear)
+    assert said.endswith(f"training: {unclear.words}\n")
+    assert started("unknown", None).endswith("more accuracy: more images of each class\n")
 
 
 @pytest.mark.slow
@@ -266,11 +246,12 @@ def test_the_command_that_trains_runs_as_it_is_printed(
     folder: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Typed as it stands there, on class folders and on a split beside the other."""
-    monkeypatch.setattr(head_choice, "training_gain", lambda images, accuracy: None)
+    gain = TrainingGain(least=1.0, most=2.0, streams=1, above=1)
+    monkeypatch.setattr(head_choice, "training_gain", lambda images: gain)
     shutil.copytree(photos / "photos", tmp_path / folder)
     shutil.copytree(photos / "test", tmp_path / "my photos" / "test")
     done = CliRunner().invoke(main, ["start", str(tmp_path / folder), str(tmp_path / "model")])
-    command = re.search("training:\n  lw2g (run .*)", done.stdout)
+    command = re.search("\n  lw2g (run .*)", done.stdout)
     assert command is not None, done.output
     planned = CliRunner().invoke(main, [*shlex.split(command[1]), "--dry-run"])
     assert planned.exit_code == 0, planned.output

@@ -30,7 +30,7 @@ from lw2g.model.saved import open_model
 from lw2g.model.solved import Solved
 from lw2g.registry.catalogue import Catalogue
 from lw2g_photos.class_folders import read_class_folders
-from lw2g_photos.step_checks import look_alikes
+from lw2g_photos.step_checks import left_out_classes, look_alikes
 from lw2g_testing.tiny import tiny_backbone
 from written_images import write_images
 
@@ -299,15 +299,15 @@ def test_look_alikes_are_told_in_either_direction() -> None:
     manifest = model_of(["a", "b", "c"], ["d", "e", "f"])
     told = look_alikes(None, torch.tensor(COUNTED, dtype=torch.float64), manifest)
     assert told["twins"] == [
-        {"class": "d", "like": "a", "error": 20.0},
-        {"class": "e", "like": "b", "error": 50.0},
+        {"class": "d", "like": "a", "error": 20.0, "images": 10},
+        {"class": "e", "like": "b", "error": 50.0, "images": 4},
     ]
-    assert told["losing"] == [{"class": "a", "loss": 40.0}]
+    assert told["losing"] == [{"class": "a", "loss": 40.0, "images": 10}]
     assert told["estimated_loss"] is None
 
 
-def test_estimates_and_counts_are_taken_together() -> None:
-    """The larger one of both, class by class; a class cannot lose more than all of its images."""
+def test_what_was_seen_needs_no_estimate() -> None:
+    """Counts of left-out images say what is confused; without them estimates do, of no images."""
     rates = [[0.0] * 6 for _ in range(6)]
     rates[0][3] = 0.3
     rates[1][3], rates[1][4] = 0.9, 0.4
@@ -315,17 +315,25 @@ def test_estimates_and_counts_are_taken_together() -> None:
     rates[4][4] = 0.7  # nobody is taken for oneself
     gaussians: Any = Told(rates)
     manifest = model_of(["a", "b", "c"], ["d", "e", "f"])
-    told = look_alikes(gaussians, torch.tensor(COUNTED, dtype=torch.float64), manifest)
-    assert told["twins"] == [
-        {"class": "d", "like": "b", "error": 90.0},
-        {"class": "e", "like": "b", "error": 50.0},
-    ]
-    losing = [(entry["class"], round(entry["loss"])) for entry in told["losing"]]
-    assert losing == [("b", 100), ("a", 50)]
+    counted = torch.tensor(COUNTED, dtype=torch.float64)
+    told = look_alikes(gaussians, counted, manifest)
+    assert told["twins"] == look_alikes(None, counted, manifest)["twins"]
     assert told["estimated_loss"] == pytest.approx(100 * (0.3 + 1) / 3)
     alone = look_alikes(gaussians, None, manifest)
     assert [(twin["class"], twin["like"]) for twin in alone["twins"]] == [("d", "b"), ("e", "b")]
+    losing = [(entry["class"], round(entry["loss"]), entry["images"]) for entry in alone["losing"]]
+    assert losing == [("b", 100, None), ("a", 30, None)]
     assert gaussians.rates[4, 4] == 0.7  # what was estimated stays as it is
+
+
+def test_left_out_images_tell_of_each_class() -> None:
+    """How many are found, and what the others are taken for, the most frequent first, with counts."""
+    rows = left_out_classes(
+        torch.tensor(COUNTED, dtype=torch.float64), model_of(["a", "b", "c"], ["d", "e", "f"])
+    )
+    assert rows[0] == {"class": "a", "left_out": 10, "recall": 60.0, "taken_for": [["d", 2], ["e", 2]]}
+    assert rows[3] == {"class": "d", "left_out": 10, "recall": 100.0, "taken_for": []}
+    assert left_out_classes(None, model_of(["a"], ["b"])) == []
 
 
 @pytest.mark.parametrize("most", [-0.1, float("nan"), float("inf")])

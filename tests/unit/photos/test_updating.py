@@ -382,7 +382,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("gone", "no folder"),
         (
             "splits",
-            "holds test/ and train/ and no classes; give a folder that holds CLASS/IMAGE, such as .*train$",
+            "holds test/ and train/ and no classes; the class folders are in .*train: give that$",
         ),
     ):
         done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
@@ -472,12 +472,18 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert done.stdout.splitlines()[-1] == following
     lines = command("show", tmp_path / "more").stdout.splitlines()
     assert lines[0] == "3 classes: ant, bee, cat"
-    assert re.search(r": learned 24 images of cat from cat; accuracy [\d.]+ % of 4 of them, before", lines[2])
-    assert lines[3:] == ["head lda, backbone micro at 32 pixels"]
+    assert lines[2].endswith(": learned 24 images of cat from cat")
+    # of the model as it is, and not of the step
+    assert re.fullmatch(r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\)", lines[3])
+    assert lines[4:] == ["head lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
-    assert whole[:4] == lines
-    assert whole[4] == "baseline simple-cil"
-    assert whole[5].startswith("weights: ")
+    assert whole[:5] == lines
+    assert whole[5] == "baseline simple-cil"
+    assert whole[6].startswith("weights: ")
+    assert whole[7] == "the model now, each image left out in turn:"
+    rows = [line.split() for line in whole[8:] if line.split()[:1] in (["ant"], ["bee"], ["cat"])]
+    assert [row[0] for row in rows] == ["ant", "bee", "cat"]
+    assert not [line for line in whole if "images set apart" in line], "of four images: no second accuracy"
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
@@ -489,17 +495,17 @@ def test_show_says_from_which_folders_it_was_learned_and_tested(glyphs: Path, tm
         shutil.copytree(glyphs / "test" / name, tmp_path / "photos/test" / name)
     model = tmp_path / "model"
     report = lw2g.start(tmp_path / "photos/train", model, test=tmp_path / "photos/test", device="cpu")[1]
-    said = (
-        r": learned 36 images of ant, bee from photos/train; accuracy [\d.]+ % of 12 images from photos/test$"
-    )
-    assert re.search(said, command("show", model).stdout.splitlines()[1])
+    lines = command("show", model).stdout.splitlines()
+    assert lines[1].endswith(": learned 36 images of ant, bee from photos/train")
+    assert re.match(r"accuracy: [\d.]+ % of 12 images from photos/test \(", lines[2])
+    assert "step 1, images set apart" in command("show", model, "--all").stdout
     assert (report["learned_from"], report["tested_on"]) == ("photos/train", "photos/test")
     described = f"{lw2g.start.__doc__}{lw2g.learn.__doc__}"
     assert not [key for key in (*report, *report["classes"][0]) if f"``{key}``" not in described]
     assert str(tmp_path) not in command("show", model, "--json").stdout
     given = [(Image.open(path), path.parent.name) for path in sorted((glyphs / "cat").rglob("*.png"))]
     lw2g.learn(model, given, out=tmp_path / "more", test=tmp_path / "photos/test", device="cpu")
-    assert "images of cat from a program; accuracy" in command("show", tmp_path / "more").stdout
+    assert "images of cat from a program\n" in command("show", tmp_path / "more").stdout
 
 
 def test_what_takes_long_says_how_far_it_has_come(
@@ -615,7 +621,7 @@ def test_an_image_counts_once_however_often_it_is_learned(
     shutil.copytree(glyphs / "first", tmp_path / "ask")
     shutil.copy(min((glyphs / "test/ant").iterdir()), tmp_path / "ask/ant/new.png")
     done = command("learn", models["cat"], new, "--test", tmp_path / "ask", "--out", tmp_path / "out")
-    assert "% of 37 images not yet learned from" in done.stdout
+    assert "% of 37 images from ask" in done.stdout
     assert "note: 36 images learned before, and left out" in done.stderr
     assert "test: shares 36 images with what is learned" in done.stderr
     assert "learned 36 images of 1 new class and 1 known class" in done.stdout
@@ -780,7 +786,7 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     (tmp_path / "new/Bee 0").rename(tmp_path / "new/Be-e")
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "not checked, as fewer than 5 images spare none: Be-e, Bee 1, eel" in done.stderr
+    assert "not checked, as a single image cannot be left out: Bee 1, eel\n" in done.stderr
     assert done.stderr.count("did you mean") == 1
     assert "note: 'Be-e' is a new class beside 'bee': did you mean 'bee'?" in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
