@@ -287,8 +287,8 @@ def next_method(record: Mapping[str, Any]) -> str:
 def is_embedded(record: Mapping[str, Any]) -> bool:
     """Whether a run is on the embedded data and backbone, with which one begins."""
     config = record["config"]
-    is_data = config["benchmark"]["name"] == DEFAULT_BENCHMARK
-    return is_data and config["backbone"]["name"] == DEFAULT_BACKBONE
+    names = (config["benchmark"]["name"], config["backbone"]["name"])
+    return names == (DEFAULT_BENCHMARK, DEFAULT_BACKBONE)
 
 
 def next_model(record: Mapping[str, Any], run: Path) -> str:

@@ -164,7 +164,8 @@ def places_outside(section: str, catalogue: Catalogue) -> Callable[[str], list[s
     """
 
     def find(name: str) -> list[str]:
-        return [place for place in places_of(name, catalogue) if not place.startswith(f"{section}.")]
+        places = places_of(name, catalogue.whole)  # asked for a mistake alone: it imports all plugins
+        return [place for place in places if not place.startswith(f"{section}.")]
 
     return find
 

@@ -45,8 +45,6 @@ _METHODS = {
         "of APER there are 'aper-adapter' and 'aper-vpt-deep'",
     ),
     "adamvptdeep": "it is 'aper-vpt-deep'",
-    **dict.fromkeys(("ncm", "nearestclassmean"), "it is 'simple-cil'"),
-    **dict.fromkeys(("slda", "streaminglda"), "'simple-cil' with baseline.head=lda is like it"),
     **dict.fromkeys(("naive", "sgd"), "sequential training is 'finetune'"),
     **dict.fromkeys(("cumulative", "jointtraining"), "training on all tasks at once is 'joint'"),
     "ewcon": "it is 'ewc'",
@@ -68,7 +66,7 @@ def meant_by_others(option: str) -> str:
 def method_of_others(name: str) -> str:
     """Return which baseline a method of another library is here; nothing for any other name.
 
-    >>> method_of_others("Streaming_LDA"), method_of_others("l2p")
-    ("'simple-cil' with baseline.head=lda is like it", '')
+    >>> method_of_others("Joint_Training"), method_of_others("l2p")
+    ("training on all tasks at once is 'joint'", '')
     """
     return _METHODS.get(re.sub(r"[\W_]", "", name.lower()), "")

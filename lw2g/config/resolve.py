@@ -379,7 +379,7 @@ class _Resolver:
         """Make one option record, and collect problems under its path; ``whose``: the component's."""
         given = {**(preset or {}), **user}
         known: dict[str, Any] = {"beside": beside, "also_known": also_known, "whose": whose}
-        known["elsewhere"] = places_outside(path, self.catalogue.whole)
+        known["elsewhere"] = places_outside(path, self.catalogue)
         record, problems = structure(cls, given, **known)
         for key, message in problems:
             where = f"{path}.{key}" if key else path

@@ -41,7 +41,8 @@ from lw2g.pixels.decoding import chunks, open_workers, require_open_files, worke
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import facts_of_all
 from lw2g.pixels.pixels import Originals
-from lw2g.pixels.shared import SharedImages, require_unseen_images
+from lw2g.pixels.shared import require_unseen_images
+from lw2g.pixels.shared_words import SharedImages
 from lw2g.pixels.streams import as_one_task, hold_back, joined
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.runtime.boundary import build

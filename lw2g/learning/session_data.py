@@ -16,7 +16,8 @@ from lw2g.learning.evaluator import Evaluator
 from lw2g.pixels.image_set import ImageSet
 from lw2g.pixels.image_vectors import VectorSet
 from lw2g.pixels.pixels import Originals
-from lw2g.pixels.shared import SharedImages, notes_on
+from lw2g.pixels.shared import notes_on
+from lw2g.pixels.shared_words import SharedImages
 from lw2g.pixels.streams import Source
 from lw2g.pixels.workers import Workers
 from lw2g.runtime.engine import Engine

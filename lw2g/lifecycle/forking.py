@@ -25,6 +25,7 @@ from lw2g.disk.record import RunDirectory
 from lw2g.disk.sealed import sha256_of
 from lw2g.disk.stored_run import open_after
 from lw2g.errors import ConfigError, DataError
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.tracker import Tracker
 from lw2g.learning.evidence.collecting import unmeasured
 from lw2g.learning.session import Session, open_session
@@ -121,6 +122,7 @@ def fork(
                 f"after task {task + 1}, the last, nothing is left to learn, and no option is changed",
                 f"fork after an earlier task, or copy {str(parent)!r}",
             )
+        _tell_ended_training(session.parts, task + 1, changed)
         resolved = attrs.evolve(resolved, config=session.parts.config)
         with _data_kept(changed), _shapes_kept(changed):
             restore(session, taken_over)
@@ -154,6 +156,23 @@ def fork(
     with opened_for_resume(directory, catalogue, session) as continued:
         continued.aim(tasks)
         return continued.go_on([*build_trackers(continued.resolved, catalogue, directory), *listeners])
+
+
+def _tell_ended_training(parts: RunParts, done: int, changed: Sequence[Mapping[str, Any]]) -> None:
+    """Note that changed options of training can change nothing where no further task trains.
+
+    Args:
+        parts: Of the fork.
+        done: How many tasks are taken over.
+        changed: The changed options.
+    """
+    trained = parts.baseline.trained_tasks
+    options = _named(changed, "baseline.")
+    if trained is None or trained > done or not options or "baseline.trained_tasks" in options:
+        return
+    name = parts.config.baseline.name
+    first = "the first task" if trained == 1 else f"the first {trained} tasks"
+    tell_note(f"{name} trains on {first} alone: of {options}, what is for training changes nothing any more")
 
 
 def _copy_tests(old: RunDirectory, files: RunDirectory, session: Session, ledger: Ledger) -> None:

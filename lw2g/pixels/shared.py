@@ -10,55 +10,24 @@ where every image is read for its fingerprint anyway; comparing them sorts 16 by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import attrs
 import numpy as np
 
 from lw2g.errors import DataError, counted
 from lw2g.interfaces.stream import Contents, TaskData, TaskStream
+from lw2g.pixels.shared_words import SharedImages
 
 __all__ = [
-    "SharedImages",
     "all_contents",
     "notes_on",
     "require_unseen_images",
     "shared_images",
-    "shared_of_record",
     "short_hashes",
 ]
 
 _NAMED = 5
 _DIGITS = 8
-
-
-@attrs.frozen(kw_only=True)
-class SharedImages:
-    """How many test images of a stream are training images.
-
-    Attributes:
-        count: Their number.
-        tested: The number of all test images.
-        named: Ids of the first ones, each with that of the equal training image.
-    """
-
-    count: int
-    tested: int
-    named: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        are = "are training images"
-        if self.count == 1:
-            are = "is a training image"
-        examples = [f"{test!r} is {train!r}" for test, train in self.named]
-        if self.count > len(self.named):
-            examples.append("...")
-        return f"{self.count} of {self.tested} test images {are}, too ({', '.join(examples)})"
-
-    def as_mapping(self) -> dict[str, Any]:
-        """Return what the record tells of them."""
-        return {"count": self.count, "tested": self.tested, "named": [list(pair) for pair in self.named]}
 
 
 def notes_on(stream: TaskStream) -> list[str]:
@@ -99,15 +68,6 @@ def shared_images(stream: TaskStream) -> SharedImages | None:
         partner = int(np.flatnonzero(trained == tested[place])[0])  # the first equal training image
         named.append((_id_at(test, place), _id_at(train, partner)))
     return SharedImages(count=len(places), tested=len(tested), named=tuple(named))
-
-
-def shared_of_record(record: Mapping[str, Any]) -> str:
-    """Return in words which test images a run was trained on, as its record tells; empty for none."""
-    told = record.get("shared_images")
-    if not told or not told["count"]:
-        return ""
-    named = tuple((test, train) for test, train in told["named"])
-    return str(SharedImages(count=told["count"], tested=told["tested"], named=named))
 
 
 def _of_two_classes(stream: TaskStream) -> str:

@@ -14,7 +14,7 @@ from lw2g.disk.contents import Goal, Record, prediction_name
 from lw2g.disk.origins import Origins, made_with
 from lw2g.disk.record import RunDirectory, unsaved_tasks
 from lw2g.errors import DataError
-from lw2g.pixels.shared import shared_of_record
+from lw2g.pixels.shared_words import shared_of_record
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (

@@ -15,7 +15,6 @@ from lw2g.config.settings import BackboneChoice, Chosen
 from lw2g.config.sources import lost_places, places_of
 from lw2g.config.structure import NONE
 from lw2g.errors import ConfigError, DataError, counted
-from lw2g.ground.network import hub_fails
 from lw2g.ground.spelling import expanded
 from lw2g.interfaces.dataset import ROOT_VARIABLE, default_root
 from lw2g.registry.catalogue import Catalogue
@@ -94,6 +93,8 @@ def require_present(cells: Sequence[Cell], catalogue: Catalogue) -> None:
     Raises:
         DataError: Data, weights, files or packages are missing, and no run fetches them.
     """
+    from lw2g.ground.network import hub_fails  # imports the hub's client
+
     needs = []
     for cell in cells:
         with suppress(ConfigError):  # one of an older sweep, which fails with that reason

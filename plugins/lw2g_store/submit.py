@@ -28,7 +28,7 @@ from lw2g.ground.notes import tell_note
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.interfaces.options import options_of_role
 from lw2g.model.places import reserved, write_folder
-from lw2g.pixels.shared import shared_of_record
+from lw2g.pixels.shared_words import shared_of_record
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.markers import PROJECT
 from lw2g.results.found_runs import read_run

@@ -90,6 +90,18 @@ def test_a_fork_ends_the_training(catalogue, tmp_path):
     assert record["findings"]["carry_forwards"] == 0
 
 
+def test_options_of_a_training_that_has_ended_are_told(catalogue, tmp_path, caplog):
+    """They can change nothing; that which ended it has."""
+    caplog.set_level("INFO", logger="lw2g")
+    start(shortest(catalogue, "aper-adapter", {}), catalogue, tmp_path / "run")
+    record = forked(tmp_path / "run", 0, catalogue, tmp_path / "fork", overrides={"baseline.lr": 0.5})
+    told = (
+        "aper-adapter trains on the first 1 task alone, all taken over: of baseline.lr, what is for training"
+    )
+    assert told in caplog.text
+    assert record["metrics"]["faa"] is not None
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

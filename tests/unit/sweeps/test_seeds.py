@@ -169,7 +169,7 @@ def test_deviations_are_those_of_the_report(
 def test_what_is_missing_is_told_before_the_first_run(lw2g: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once for all runs, with exit code 2; weights that a run fetches are missing where no hub answers."""
     monkeypatch.setattr(Attempt, "run", lambda attempt: pytest.fail("a run has begun"))
-    monkeypatch.setattr("lw2g.sweeps.needs.hub_fails", lambda: "no answer")
+    monkeypatch.setattr("lw2g.ground.network.hub_fails", lambda: "no answer")
     folder = ("run", "--baseline", "simple-cil", "--benchmark", "folder", "--set", "benchmark.root=nowhere")
     several = ("--seeds", "0,1", "--out", "many")
     told = lw2g(*folder, *several, code=2).stderr.splitlines()[-1]
