@@ -37,7 +37,9 @@ def learned(report: Mapping[str, Any]) -> StepReport:
 def unlearned(report: Mapping[str, Any]) -> StepReport:
     """Return the report of unlearn."""
     names = ", ".join(map(repr, report["forgotten"]))
-    return StepReport(report, f"{report['out']!r}: without {names}; {counted(len(report['classes']), 'class')}")
+    return StepReport(
+        report, f"{report['out']!r}: without {names}; {counted(len(report['classes']), 'class')}"
+    )
 
 
 def tested(report: Mapping[str, Any]) -> StepReport:

@@ -123,7 +123,9 @@ class FewLogits(SPromptPlusPlus):
         return super().logits(features)[:, :2]
 
 
-@breaks("learns_a_small_stream", r"^features returns \[27\] .*; return \[27, F\], .*in features: return super")
+@breaks(
+    "learns_a_small_stream", r"^features returns \[27\] .*; return \[27, F\], .*in features: return super"
+)
 class FlatFeatures(SPromptPlusPlus):
     def features(self, batch, routing):
         return super().features(batch, routing).mean(dim=1)
@@ -332,4 +334,6 @@ def test_no_failure_is_without_its_reason() -> None:
     failed = [case.result() for case in contract_cases(component) if case.check.name.startswith("site")]
     assert {one.status for one in failed} == {"failed"}
     for one in failed:
-        assert re.search(r"KeyError: without a message \(.*test_baseline_checks\.py:[0-9]+, in sites: ", one.message)
+        assert re.search(
+            r"KeyError: without a message \(.*test_baseline_checks\.py:[0-9]+, in sites: ", one.message
+        )

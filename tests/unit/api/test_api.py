@@ -243,7 +243,10 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
     """By every function, before anything is read."""
     for call, meant in (
         (lambda: lw2g.start(tmp_path, "model", devise="cpu"), r"devise: .* \(did you mean 'device'\?\)"),
-        (lambda: lw2g.sweep({}, jbs=2), r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out"),
+        (
+            lambda: lw2g.sweep({}, jbs=2),
+            r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out",
+        ),
         (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
         (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
     ):
@@ -281,7 +284,10 @@ def test_a_tracker_that_fails_is_told_without_progress_too(tmp_path, caplog):
     options = {"benchmark": "digits", "tasks": 1, "device": "cpu", "out": tmp_path / "run"}
     lw2g.run(baseline="simple-cil", trackers=receive, progress=False, **options)
     told = [record.getMessage() for record in caplog.records]
-    assert "warning: tracker 'receive', on_event (RunStarted): ValueError: a bug; the run goes on without" in told
+    assert (
+        "warning: tracker 'receive', on_event (RunStarted): ValueError: a bug; the run goes on without"
+        in told
+    )
 
 
 def test_a_misspelt_folder_is_told_as_one(tmp_path, monkeypatch):

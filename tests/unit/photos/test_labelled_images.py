@@ -114,7 +114,10 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ((IMAGES, [0, 1, np.nan]), "label 2 is nan, and no class"),
         ((IMAGES, np.array([0.0, 1.0, 2.0])), "label 0 is 0.0, and no class"),
         ((IMAGES, [True, False, True]), "label 0 is True, and no class"),
-        ((IMAGES, np.array([0, 1, -1])), "label 2 is -1, and no class; give the name of a class or its number"),
+        (
+            (IMAGES, np.array([0, 1, -1])),
+            "label 2 is -1, and no class; give the name of a class or its number",
+        ),
         ((IMAGES, ["a", "b", " "]), "no class can be called ''; rename it"),
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
         (([np.full((4, 4, 3), np.nan)], ["a"]), "image 0: pixels of float64 from nan to nan have no"),
