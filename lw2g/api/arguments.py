@@ -131,7 +131,7 @@ def choice_of_word(word: str) -> dict[str, Any]:
     """Return the baseline for which a word stands, as ``{"name": ..., option: value}``."""
     chosen = {}
     for key, value in METHODS[word].items():
-        section, _, option = key.partition(".")
+        _, _, option = key.partition(".")
         chosen[option or "name"] = value
     return chosen
 

@@ -95,7 +95,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
-    else is refused (:class:`ConfigError`), as is a keyword that is no parameter; a ``torch.device`` is a text.
+    else is refused (:class:`ConfigError`), as is a keyword that is no parameter. A ``torch.device`` is a
+    text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]

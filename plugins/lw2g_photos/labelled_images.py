@@ -188,8 +188,7 @@ def _plain(label: Any, place: int, where: str) -> int | str:
     if hasattr(label, "item") and not getattr(label, "ndim", 0):  # of numpy or torch
         value = label.item()
     # True is an int to Python, and a label that has been read wrongly; -1 says that there is none
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if not is_number and not isinstance(value, str):
+    if isinstance(value, bool) or not isinstance(value, int | str) or (isinstance(value, int) and value < 0):
         raise DataError(
             f"{where}label {place} is {shown(value)}, and no class",
             "give the name of a class or its number, 0 or above, for each image",

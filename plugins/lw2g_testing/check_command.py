@@ -31,8 +31,8 @@ __all__ = ["check"]
 _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped": ("skip", "yellow")}
 
 
-_EXIT = """Once a component's code raises an error, its other checks are not tried; --traceback shows how it came to
-it. The exit code is 1 if a check fails."""
+_EXIT = """Once a component's code raises an error, its other checks are not tried, and --traceback shows how.
+The exit code is 1 if a check fails."""
 
 
 @click.command(
@@ -45,7 +45,7 @@ it. The exit code is 1 if a check fails."""
 @options_of(checks_of, "device")
 @json_option("Print a JSON list.")
 @click.pass_context
-def check(context: click.Context, names: Sequence[str], as_json: bool, **options: Any) -> None:
+def check(context: click.Context, /, names: Sequence[str], as_json: bool, **options: Any) -> None:
     """Print a line per check, and at the end what has failed and why."""
     checks = checks_of(*names, **options)
     tracebacks = bool(context.meta.get(TRACEBACK))

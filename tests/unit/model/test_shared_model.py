@@ -61,7 +61,7 @@ def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
-    """What it is, what it knows, where it is from; of many classes the first ones. A prompt shows one line."""
+    """What it is, what it knows, where it is from; of many classes the first ones. A prompt has one line."""
     model = lw2g.load(folder, device="cpu")
     what = "2 classes, simple-cil with head lda; micro at 32 pixels, on cpu"
     assert repr(model) == f"<model {str(folder)!r}: {what}>"
