@@ -95,9 +95,7 @@ def test_options_of_a_training_that_has_ended_are_told(catalogue, tmp_path, capl
     caplog.set_level("INFO", logger="lw2g")
     start(shortest(catalogue, "aper-adapter", {}), catalogue, tmp_path / "run")
     record = forked(tmp_path / "run", 0, catalogue, tmp_path / "fork", overrides={"baseline.lr": 0.5})
-    told = (
-        "aper-adapter trains on the first 1 task alone, all taken over: of baseline.lr, what is for training"
-    )
+    told = "aper-adapter trains on the first task alone: of baseline.lr, what is for training changes nothing"
     assert told in caplog.text
     assert record["metrics"]["faa"] is not None
 
