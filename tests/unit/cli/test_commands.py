@@ -73,6 +73,8 @@ def runner_calls(monkeypatch):
         return {
             "config": config | {"run": {"precision": "32-true"}},
             "sources": [{}],
+            "seed": seed,
+            "class_order": list(range(100)),
             "accuracy_matrix": [[80.0]] * outcome.get("done", 10),
             "tasks": 10,
             "task_classes": [list(range(10 * task, 10 * task + 10)) for task in range(10)],
