@@ -221,7 +221,7 @@ def test_more_images_of_a_known_class_are_one_class(
     )
     left, _ = lw2g.unlearn(models["bee"], "bee", out=tmp_path / "left", device="cpu")
     assert {row["class"] for row in left.predict(images)} <= set(NAMES) - {"bee"}
-    assert "bee" not in repr(left).splitlines()[1]
+    assert "bee" not in str(left).splitlines()[1]
 
 
 def test_a_step_costs_the_same_seeds_whatever_came_before(
