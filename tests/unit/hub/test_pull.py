@@ -61,9 +61,9 @@ def test_a_pushed_model_answers_as_before(
     there = lw2g.load(ADDRESS, device="cpu")  # the embedded backbone has the numbers of the file
     assert there.predict(images, reject=0.2) == here
     assert f"note: read {address}" in caplog.messages
-    assert repr(there).endswith(f"from {address}")
+    assert str(there).endswith(f"from {address}")
     hub.requests.clear()
-    assert repr(pickle.loads(pickle.dumps(there))) == repr(there)  # from the copy on this machine
+    assert str(pickle.loads(pickle.dumps(there))) == str(there)  # from the copy on this machine
     assert hub.requests == []
     assert there.classes == CLASSES
     assert lw2g.load(Path(ADDRESS), device="cpu", weights=weights).predict(images, reject=0.2) == here

@@ -328,7 +328,7 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
     ).read_bytes()
     back, report = grown.unlearn(last=True, out=tmp_path / "back")
     assert report["forgotten"] == ["green"]
-    assert repr(back).splitlines()[1] == repr(less).splitlines()[1] == "  2 classes: blue, red"
+    assert str(back).splitlines()[1] == str(less).splitlines()[1] == "  2 classes: blue, red"
     with pytest.raises(DataError, match="or give unknown classes as strangers=FOLDER"):
         back.test(tmp_path / "new")
     with pytest.raises(DataError, match=r"no class is called 'gren' \(did you mean 'green'"):
