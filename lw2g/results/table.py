@@ -55,13 +55,7 @@ from lw2g.results.row_notes import (
     over_tasks,
 )
 from lw2g.results.row_options import OptionColumns, option_columns
-from lw2g.results.run_draws import (
-    Draw,
-    draw_of,
-    draws_in_words,
-    number_of_draws,
-    unit_of,
-)
+from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
 from lw2g.results.settled_precision import as_asked, settled_notes
 from lw2g.results.summaries import (
     LEAST_TESTED,

@@ -5,6 +5,7 @@ Importing this module imports neither torch nor a component.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -193,6 +194,8 @@ def learn(
         DataError: The model, the folder or an image cannot be used.
         ConfigError: The head cannot learn, ``out`` is in use, or the old classes lose too much.
     """
+    if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
+        raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     _require_model_first("learn", model, folder)
     if boxes is None:
         _require_classes_for(model, folder)

@@ -11,7 +11,6 @@ A model has two forms on its way: :class:`~lw2g.model.exported.Saved`, values as
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral
@@ -70,8 +69,6 @@ def learn(
     crops: Crops | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let an exported model learn from new images, as :func:`lw2g.learn` says, and write the result."""
-    if max_loss is not None and not 0 <= max_loss < math.inf:  # NaN is not, either
-        raise ConfigError(f"--max-loss: expected points of accuracy from 0 but got {max_loss}", "such as 2.5")
     saved = _read(directory, weights)
 
     def models(images: int) -> Sequence[Untaught]:

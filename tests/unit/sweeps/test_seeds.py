@@ -156,7 +156,7 @@ def test_deviations_are_those_of_the_report(
     """Over class orders, each the mean of its seeds: two seeds of one order are not two orders."""
     learn_as(finished[0], [80.0, 84.0, 70.0, 74.0], monkeypatch)
     told = lw2g(*TOLD, "--orders", "1,2").stdout.splitlines()
-    assert told[0].startswith("final accuracy 77.0 ± 7.1 % (FAA)")
+    assert told[0].startswith("final accuracy 77.00 ± 7.07 % (FAA)")
     assert (
         "means of 4 runs; ±: one sample standard deviation over class orders, each the mean of its seeds"
         in ("\n".join(told))
