@@ -116,7 +116,7 @@ def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
     units = _units_of(common)
     of_faa = [f"intervals of FAA over {over_in_words(varying)}{f' ({few})' if few else ''}, paired bootstrap"]
     if max(numbers) >= LEAST_TESTED:
-        of_faa.append("p corrected for the number of rows (Holm)")
+        of_faa.append("p, the larger of bootstrap and paired t test, corrected for the rows (Holm)")
     if any(0 < number < LEAST_TESTED for number in numbers):
         of_faa.append(f"no p below five {units}")
     if 0 in numbers:

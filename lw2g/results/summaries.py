@@ -18,6 +18,7 @@ __all__ = [
     "MeanStd",
     "doubt_of_few",
     "grouped",
+    "p_of_t_test",
     "paired_difference",
     "summary",
     "wilson",
@@ -123,14 +124,9 @@ def paired_difference(
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 2: 9.0})
     Difference(mean=1.0, low=None, high=None, n=1, p=None)
     """
-    pairs = []
-    for key, our_value in ours.items():
-        other = theirs.get(key)
-        if our_value is not None and other is not None:
-            pairs.append((key, our_value - other))
-    if not pairs:
+    gaps = _gaps(ours, theirs, unit)
+    if not gaps:
         return None
-    gaps = [statistics.fmean(of_unit) for of_unit in grouped(pairs, unit)]
     mean = statistics.fmean(gaps)
     if not any(gaps):  # nothing differs in any pair
         return Difference(mean=0.0, low=0.0, high=0.0, n=len(gaps))
@@ -141,6 +137,43 @@ def paired_difference(
     quantile = float(stdtrit(len(gaps) - 1, (1 + _LEVEL) / 2))
     half = quantile * statistics.stdev(gaps) / math.sqrt(len(gaps))
     return Difference(mean=mean, low=mean - half, high=mean + half, n=len(gaps))
+
+
+def p_of_t_test(
+    ours: Mapping[K, float | None],
+    theirs: Mapping[K, float | None],
+    unit: Callable[[K], Hashable] = lambda key: key,
+) -> float:
+    """Return the two-sided p value of a paired t test; 0 of units that differ alike, which it cannot doubt.
+
+    Args:
+        ours: As for :func:`paired_difference`, of at least two units.
+        theirs: Likewise.
+        unit: Likewise.
+
+    >>> round(p_of_t_test(dict(enumerate([1.0, 2.0, 3.0, 5.0, 9.0])), dict.fromkeys(range(5), 0.0)), 3)
+    0.047
+    """
+    gaps = _gaps(ours, theirs, unit)
+    deviation = statistics.stdev(gaps)
+    if deviation == 0:
+        return 0.0
+    from scipy.special import stdtr  # likewise
+
+    t = statistics.fmean(gaps) / deviation * math.sqrt(len(gaps))
+    return 2 * float(stdtr(len(gaps) - 1, -abs(t)))
+
+
+def _gaps(
+    ours: Mapping[K, float | None], theirs: Mapping[K, float | None], unit: Callable[[K], Hashable]
+) -> list[float]:
+    """Return the mean difference of each unit, over the pairs that have values."""
+    pairs = []
+    for key, our_value in ours.items():
+        other = theirs.get(key)
+        if our_value is not None and other is not None:
+            pairs.append((key, our_value - other))
+    return [statistics.fmean(of_unit) for of_unit in grouped(pairs, unit)]
 
 
 def wilson(accuracy: float, images: float) -> list[float]:

@@ -57,12 +57,7 @@ from lw2g.results.row_notes import (
 from lw2g.results.row_options import OptionColumns, option_columns
 from lw2g.results.run_draws import Draw, draw_of, draws_in_words, number_of_draws, unit_of
 from lw2g.results.settled_precision import as_asked, settled_notes
-from lw2g.results.summaries import (
-    LEAST_TESTED,
-    Difference,
-    MeanStd,
-    paired_difference,
-)
+from lw2g.results.summaries import LEAST_TESTED, Difference, MeanStd, p_of_t_test, paired_difference
 
 __all__ = ["ALL_ROWS", "Row", "Table", "require_row", "tables_of"]
 
@@ -140,11 +135,20 @@ class Row:
         # a difference over some of the pairs would be another one than that of the other columns
         if column.name == "faa" and pairs == self._right_answers.keys() & other._right_answers.keys():
             found = over_orders_and_images(self._right_answers, other._right_answers, unit)
-            # runs that answer alike are copies of one: together they are a single pair
-            is_one_pair = self.alike and other.alike
-            if found is not None and (is_one_pair or found.n < LEAST_TESTED):
-                found = attrs.evolve(found, p=None)
+            if found is not None:
+                found = attrs.evolve(found, p=self._p(other, column, found))
         return found or paired_difference(self._paired(column), other._paired(column), unit)
+
+    def _p(self, other: Row, column: Column, drawn: Difference) -> float | None:
+        """Return the p value of a difference of FAA: the larger of the draws' and a t test's over orders.
+
+        Draws of a few orders have too thin tails, and a t test alone leaves out test images.
+        """
+        # runs that answer alike are copies of one: together they are a single pair
+        if drawn.p is None or drawn.n < LEAST_TESTED or (self.alike and other.alike):
+            return None
+        unit = unit_of(self.draws & other.draws)
+        return max(drawn.p, p_of_t_test(self._paired(column), other._paired(column), unit))
 
     @cached_property
     def answers(self) -> RightAnswers | None:

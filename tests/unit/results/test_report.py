@@ -25,7 +25,7 @@ from lw2g.results.difference_words import SAME, few_in_words, on_differences
 from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
-from lw2g.results.summaries import MeanStd, paired_difference, summary
+from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 from lw2g.results.table import tables_of
 
 SAMPLES = written_runs.SAMPLES
@@ -882,12 +882,37 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     assert [gap.p is not None for gap in table.differences(first, COLUMNS["faa"]).values()] == [has_p]
     remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
     few = "; no p below five class orders" if orders > 1 else "; no p between alike rows, which are one pair"
-    assert ("p corrected for the number of rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
+    assert ("corrected for the rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
     assert "interval]" in remarks, "of a single difference nothing is to correct"
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
         printed = as_markdown([table], [COLUMNS["ffm"]], first.label, others=others)
         assert (f"| {number} |" in printed, f"n: {unit}" in printed) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "by_orders"),
+    [([0.01, 0.02, 0.03, 5.0, 9.0], 0.1978), ([4.0, 4.1, 3.9, 4.0, 4.0], 0.0)],
+)
+def test_few_orders_of_one_sign_that_spread_are_no_finding(
+    write_full_run, installed, monkeypatch, gaps, by_orders
+):
+    """p is the larger of the draws', whose tails are too thin for five orders, and a t test's over orders."""
+    runs = []
+    for order, gap in enumerate(gaps):
+        for policy, faa in (("min", 60.0 + gap), ("always", 60.0)):
+            draw = {"class_order": np.roll(range(6), order).tolist(), "metrics.faa": faa}
+            runs.append(write_full_run(f"{policy}{order}", draw, policy=policy))
+    drawn = Difference(mean=sum(gaps) / 5, low=0.1, high=9.0, n=5, p=0.0002)
+    (table,) = tables_of(runs, installed)
+    ours, theirs = table.rows
+    # rows that see their orders: the answers of these runs are written alike
+    monkeypatch.setattr(type(ours), "alike", False)
+    monkeypatch.setattr(type(ours), "_right_answers", dict.fromkeys(ours.draws))
+    monkeypatch.setattr("lw2g.results.table.over_orders_and_images", lambda *_: drawn)
+    found = ours.difference(theirs, COLUMNS["faa"])
+    assert found.p == pytest.approx(max(by_orders, 0.0002), abs=5e-4)
+    assert (found.mean, found.low, found.high) == (drawn.mean, drawn.low, drawn.high)
 
 
 def test_a_difference_is_over_all_pairs_or_no_interval_is_over_images(write_full_run, installed):
