@@ -182,8 +182,9 @@ def learn(
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
           what wrong ones are ``taken_for``, with counts;
-        - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
-        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones, of so many ``images``;
+        - ``old_classes``: how many of the old ``images``, each left out in turn, are found ``before`` the step
+          and ``now``; ``loss``, the difference in points; ``estimated_loss`` from Gaussians;
+        - ``losing``: old classes of which more than 10 % (``loss``) of so many ``images`` go to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
           confused; by Gaussians (``images`` is None) where none was left out;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
