@@ -483,16 +483,17 @@ def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
 
 def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> None:
     """In the words of `lw2g learn`, of the model as it is: after a step, and after a class is forgotten."""
-    for images, change in (
-        (12, lambda: ask(server, "/state")),
-        (18, lambda: ask(server, "/learn", pictures("light", 2))),
-        (24, lambda: ask(server, "/learn", pictures("white", 3))),
-        (18, lambda: ask(server, "/forget", b"", query={"name": "light"})),
+    for images, asked, change in (
+        (12, [6, 6], lambda: ask(server, "/state")),
+        (18, [6], lambda: ask(server, "/learn", pictures("light", 2))),
+        (24, [6], lambda: ask(server, "/learn", pictures("white", 3))),
+        (18, [6], lambda: ask(server, "/forget", b"", query={"name": "light"})),
     ):
         status, state = change()
         assert status == 200
         said = f"100.0 % of {images} images, each left out in turn (95 % interval "
         assert state["total"].startswith(said)
+        assert [one["checked"] for one in state["check"]["classes"]] == asked
 
 
 def test_one_class_is_forgotten(server: Server, first: Path) -> None:
