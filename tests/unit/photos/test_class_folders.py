@@ -132,7 +132,7 @@ def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
     monkeypatch.setattr(Path, "iterdir", closed)
     with pytest.raises(DataError) as told:
         require_classes(root / "ant")
-    assert f"or {root} for 'cat', 'dog', 'eel', ..., too; else " in str(told.value.remedy)
+    assert f"give {str(root)!r} (then 'cat', 'dog', 'eel', ... are classes, too), or " in told.value.remedy
     assert "fox" in listed
     assert "gnu" not in listed
 
