@@ -474,7 +474,9 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert lines[0] == "3 classes: ant, bee, cat"
     assert lines[2].endswith(": learned 24 images of cat from cat")
     # of the model as it is, and not of the step
-    assert re.fullmatch(r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\); these images.*", lines[3])
+    assert re.fullmatch(
+        r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\); these images.*", lines[3]
+    )
     assert lines[4:] == ["head lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
     assert whole[:5] == lines
