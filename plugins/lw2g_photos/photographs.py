@@ -294,7 +294,7 @@ def test(
             for a model of stored features a file of these, whose test rows count.
         strangers: Images of classes that the model does not know, in and below a folder, or such a file:
             counts how many of them are called unknown.
-        reject: With ``strangers``: the share of known images that may be called unknown.
+        reject: With ``strangers``: about the share of known images that are called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
         min_side: As for :func:`start`.
