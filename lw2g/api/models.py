@@ -130,8 +130,7 @@ def predict(
 
     A model of stored features takes .npy files of vectors, or the test rows of files of stored features.
 
-    The model is that after the run's last task unless ``task`` says otherwise. Images that cannot be read get
-    no answer, and the others do.
+    Images that cannot be read get no answer, and the others do.
 
     Args:
         run: As for :func:`load`.
@@ -141,7 +140,7 @@ def predict(
         device: As for :func:`load`.
         batch_size: As for :func:`load`.
         weights: As for :func:`load`.
-        reject: Call images unknown that are like no class, and at most this share of known ones, as in 0.05.
+        reject: Call images unknown that are like no class, and about this share of known ones, as in 0.05.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV: each is an image, PATH#NUMBER,
             cut out of one in the folder; their classes are not read.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.

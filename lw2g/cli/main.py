@@ -218,8 +218,7 @@ def _all_commands() -> dict[str, dict[str, str]]:
     records: dict[str, Command] = {command.name: command for command in OWN_COMMANDS}
     for name, entry in load_commands().entries.items():
         records.setdefault(name, entry.command)
-    # a group may have commands of several packages: their names alone give an order
-    names = sorted(records)
+    names = sorted(records, key=lambda name: (records[name].rank, name))
     headings = [*HEADINGS, *sorted({record.group for record in records.values()}.difference(HEADINGS))]
     by_group: dict[str, dict[str, str]] = {}
     for heading in headings:
@@ -355,7 +354,7 @@ def main() -> None:
       lw2g start photos model --backbone vit-tiny
       lw2g predict model photo.jpg
 
-    A study, in which baseline, growth policy and constraints vary independently:
+    A study that compares methods, at first on drawings:
 
     \b
       lw2g run --baseline hide-prompt --policy min

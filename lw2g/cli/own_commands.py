@@ -16,18 +16,21 @@ OWN_COMMANDS = (
         help="Classify image files with a run or a model.",
         target="lw2g.cli.predict_command:predict",
         group=PHOTOS,
+        rank=2,
     ),
     Command(
         name="show",
         help="Show what a run reached, or what a model knows.",
         target="lw2g.cli.show_command:show",
         group=PHOTOS,
+        rank=5,
     ),
     Command(
         name="export",
         help="Write a run's model into its own folder.",
         target="lw2g.cli.export_command:export",
         group=PHOTOS,
+        rank=8,
     ),
     Command(name="run", help="Run an experiment.", target="lw2g.cli.run_command:run", group=STUDIES),
     Command(

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["predict"]
 
+_EXAMPLE = "lw2g predict model photo.jpg --top-k 3"
+_EXIT_CODE = "Exit code 1 says that some image cannot be used."
+
 
 @click.command(
     cls=LongCommand,
-    help=help_of(models.predict, "Exit code 1 says that some image cannot be used."),
+    help=f"\b\n{_EXAMPLE}\n\n{help_of(models.predict, _EXIT_CODE)}",
 )
 @click.argument("run", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("images", metavar="IMAGES...", type=AnyPath(path_type=Path), nargs=-1)

@@ -66,12 +66,12 @@ class Further(click.Option):
 
 
 class LongCommand(click.Command):
-    """A command with further options: the last line of its help names ``--help-all``."""
+    """A command with further options: the last line of its short help names ``--help-all``."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         count = sum(isinstance(parameter, Further) for parameter in self.params)
-        self._help_all = click.Option(
+        self._help_all = _HelpAll(
             ["--help-all"],
             is_flag=True,
             is_eager=True,
@@ -83,6 +83,14 @@ class LongCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return all parameters, the two of the help at the end."""
         return [*super().get_params(ctx), self._help_all]
+
+
+class _HelpAll(click.Option):
+    """The option that shows all options; where they are shown it has nothing to add."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return how it is spelled and what it means, if some options are left out."""
+        return None if ctx.meta.get(_ALL) else super().get_help_record(ctx)
 
 
 def _show_all(context: click.Context, parameter: click.Parameter, asked: bool) -> None:

@@ -26,9 +26,11 @@ class Command:
         help: What it does, in one line.
         target: The click command, as in an entry point: ``"package.module:name"``.
         group: The heading that lists it; commands of several packages may share one.
+        rank: Where it stands below the heading, the least first; of equal ones the names decide.
     """
 
     name: str = attrs.field(validator=attrs.validators.matches_re(r"[a-z][a-z0-9]*(-[a-z0-9]+)*"))
     help: str = attrs.field(validator=_LINE)
     target: str = attrs.field(validator=attrs.validators.matches_re(r"[\w.]+:\w+"))
     group: str = attrs.field(default="Further commands", validator=_LINE)
+    rank: int = 100

@@ -5,7 +5,7 @@ Each image of which a model keeps features is left out of its sums in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -92,9 +92,7 @@ class Calibration:
         return found
 
 
-def calibration_of(
-    solved: Solved, saved: Saved, *, learned: bool = False
-) -> tuple[Calibration, dict[str, Any], Gaussians | None]:
+def calibration_of(solved: Solved, saved: Saved) -> tuple[Calibration, dict[str, Any], Gaussians | None]:
     """Return what rejects unknown images, what left-out images say of the model, and its Gaussians.
 
     Each image of which the model keeps features is left out of its sums, alone. The Gaussians of the head's
@@ -104,7 +102,6 @@ def calibration_of(
     Args:
         solved: What of the model learns.
         saved: The model, with the features that it keeps.
-        learned: Whether its last task may have cost the others accuracy.
 
     Returns:
         The calibration; what images say, where ``wrong`` ``[C, C]`` counts what they are taken for, and
@@ -114,7 +111,6 @@ def calibration_of(
     head = solved.head
     seen = saved.manifest.infos[-1].seen
     report: dict[str, Any] = {
-        "loss": None,
         "left_out_accuracy": None,
         "temperature": None,
         "ece": None,
@@ -153,8 +149,6 @@ def calibration_of(
         report["left_out_accuracy"] = 100 * float(right.double().mean())
         report["right"] = torch.full((count,), torch.nan)
         report["right"][chosen[left_out.which.cpu()]] = right.cpu().float()
-        if learned:
-            report["loss"] = _loss_of(known_before(saved.manifest), scores, labels, right)
     return Calibration(left_out.known, report["temperature"]), report, gaussians
 
 
@@ -262,24 +256,6 @@ def _counted(labels: Tensor, taken: Tensor, num_classes: int) -> Tensor:
     counts = torch.zeros(num_classes, num_classes, dtype=torch.float64)
     one = torch.ones(1, dtype=torch.float64)
     return counts.index_put_((labels.cpu(), taken.cpu()), one, accumulate=True)
-
-
-def _loss_of(known: Sequence[int], scores: Tensor, labels: Tensor, right: Tensor) -> float | None:
-    """Return the points of accuracy that old classes lose to new ones; None where no image tells.
-
-    Args:
-        known: The old classes.
-        scores: Of each class for each image, ``[n, C]``.
-        labels: The class of each image, ``[n]``.
-        right: Whether it is found among all classes, ``[n]``.
-    """
-    columns = torch.tensor(known, device=labels.device)
-    old = torch.isin(labels, columns)
-    if not bool(old.any()):
-        return None
-    # before the new classes came, an image had the choice among the old ones alone
-    right_before = columns[scores[old][:, columns].argmax(1)] == labels[old]
-    return 100 * float(right_before.double().mean() - right[old].double().mean())
 
 
 def _held_by_sums(solved: Solved, saved: Saved, count: int) -> Tensor:

@@ -376,7 +376,7 @@ class TrainedModel(nn.Module):
         Args:
             images: The images.
             top_k: How many classes to name.
-            reject: Share of known images that may be called unknown. Then an entry has ``score``,
+            reject: About the share of known images that are called unknown. Then an entry has ``score``,
                 ``threshold``, ``rejected`` and ``best`` too; ``class`` and ``class_index`` are None where it
                 is rejected.
             partial: Whether to answer for the other images where some cannot be used. The entry of such has
@@ -415,7 +415,7 @@ class TrainedModel(nn.Module):
         It is a quantile of the scores of known images by the model without each of them.
 
         Args:
-            reject: Share of known images that may be called unknown.
+            reject: About the share of known images that are called unknown.
 
         Raises:
             ConfigError: The model cannot reject at this rate.

@@ -17,6 +17,9 @@ from lw2g.results.summaries import FEW_IMAGES, doubt_of_few, wilson
 __all__ = ["ClassCheck", "LeadingCheck", "accuracy_words", "leading_check"]
 
 
+_CHOSE_HEAD = "; these images chose the head, so new ones may do a little worse"
+
+
 @attrs.frozen
 class ClassCheck:
     """How many images of a class are found.
@@ -44,6 +47,8 @@ class LeadingCheck:
         interval: Its 95 % interval, in per cent.
         which: Which images these are.
         leaves_out: Whether each was left out in turn.
+        chose_head: Whether the head was chosen by these images, on which it may look better than it is.
+        knows_one_class: Whether the model knows one class, which is its answer for every image.
         classes: The same of each class.
     """
 
@@ -52,13 +57,18 @@ class LeadingCheck:
     interval: list[float]
     which: str
     leaves_out: bool
+    chose_head: bool
+    knows_one_class: bool
     classes: list[ClassCheck]
 
     @property
     def words(self) -> str:
         """The accuracy, its images, and how far it may be off."""
+        if self.knows_one_class:
+            return "none yet, as the model knows one class"
         which = f"{counted(self.images, 'image')}{self.which}"
-        return accuracy_words(self.accuracy, self.interval, self.images, which)
+        words = accuracy_words(self.accuracy, self.interval, self.images, which)
+        return words + _CHOSE_HEAD if self.chose_head else words
 
 
 def accuracy_words(accuracy: float, interval: Sequence[float], images: int, which: str) -> str:
@@ -96,14 +106,17 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
     tested_on = checks.get("tested_on")
     left_out = checks.get("left_out") or 0
     accuracy = checks.get("left_out_accuracy")
+    rows = checks.get("left_out_classes", [])
+    knows_one_class = len(rows) == 1
     if accuracy is not None and not tested_on and checked < min(FEW_IMAGES, left_out):
-        rows = checks.get("left_out_classes", [])
         return LeadingCheck(
             accuracy=accuracy,
             images=left_out,
             interval=wilson(accuracy, left_out),
             which=", each left out in turn",
             leaves_out=True,
+            chose_head="choice" in checks,
+            knows_one_class=knows_one_class,
             classes=_classes(rows, "left_out"),
         )
     if not checked:
@@ -118,6 +131,8 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
         interval=checks["interval"],
         which=which,
         leaves_out=False,
+        chose_head=False,
+        knows_one_class=knows_one_class,
         classes=_classes(checks["classes"], "checked"),
     )
 

@@ -17,11 +17,13 @@ def lw2g_commands() -> list[Command]:
             help="Put a model on the hub, with a card; private by default.",
             target="lw2g_hub.hub_commands:push",
             group=PHOTOS,
+            rank=9,
         ),
         Command(
             name="pull",
             help="Copy a model from the hub into a folder.",
             target="lw2g_hub.hub_commands:pull",
             group=PHOTOS,
+            rank=10,
         ),
     ]

@@ -17,5 +17,6 @@ def lw2g_commands() -> list[Command]:
             help="Write a LoRA set as an adapter folder that peft loads.",
             target="lw2g_peft.peft_command:peft",
             group=PHOTOS,
+            rank=11,
         ),
     ]

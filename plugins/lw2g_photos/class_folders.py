@@ -225,6 +225,6 @@ def shared_files(images: dict[str, ClassImages], tested: dict[str, ClassImages])
     if digests and count == len(digests):
         raise DataError(
             f"test: all of its images ({count}) are among those that are learned",
-            "give others, or leave --test out: then a fifth is held out",
+            "give others, or leave --test out",
         )
     return count

@@ -25,10 +25,10 @@ from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.leading_check import leading_check
+from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import TEACH_ANOTHER
-from lw2g_photos.step_words import as_typed
+from lw2g_photos.step_words import as_typed, old_classes_words
 from lw2g_photos.updating import learn, unlearn
 
 __all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
@@ -58,6 +58,7 @@ _NOTHING: dict[str, Any] = {
     "forgot": False,
     "check": None,
     "total": "",
+    "cost": "",
     "confusion": None,
 }
 """What the page shows before there is a model."""
@@ -387,6 +388,11 @@ class Classroom:
         if check and (lead := leading_check({**check, **measures}, has_old_classes=len(steps) > 1)):
             # of what is known now: a class may have been forgotten since
             total = lead.words
+            check = {**check, "classes": _as_told(check["classes"], lead)}
+        cost = ""
+        # an earlier lw2g has not noted how many were found before
+        if check and "old_classes" in check and len(manifest.tasks) > 1:
+            cost = old_classes_words(check["old_classes"], check["estimated_loss"])
         self._directory = directory
         self._model = model
         self._shown = {
@@ -397,8 +403,22 @@ class Classroom:
             "forgot": False,
             "check": check,
             "total": total,
+            "cost": cost,
             "confusion": None if wrong is None else wrong.int().tolist(),
         }
+
+
+def _as_told(entries: Sequence[Mapping[str, Any]], lead: LeadingCheck) -> list[dict[str, Any]]:
+    """Return what a step reports of its classes, by the images of which the accuracy is told."""
+    asked = {row.name: row for row in lead.classes}
+    told = []
+    for entry in entries:
+        row = asked.get(entry["class"])
+        found = (
+            {} if row is None else {"checked": row.images, "recall": row.found, "taken_for": row.taken_for}
+        )
+        told.append({**entry, **found})
+    return told
 
 
 def _session_of(model: Path) -> Path:

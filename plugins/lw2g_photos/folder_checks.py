@@ -125,14 +125,17 @@ def _called(folder: Path) -> Path:
 def _holding(folder: Path) -> str:
     """Return in words what to give in place of the folder of a class: one that holds it."""
     folder = _called(folder)
-    above = as_word(folder.parent)
+    above = f"give {str(folder.parent)!r}"
     others = [entry for entry in folder.parent.iterdir() if entry.name != folder.name]
     if all(is_hidden(other.name) for other in others):
-        return f"give {above}"
+        return above
     alone = "move it into a folder of its own and give that"
     found = (other.name for other in sorted(others) if _holds_images(other))
     classes = list(islice(found, _SHOWN + 1))  # one more than is shown says that there are more
-    return f"{alone}, or {above} for {first_names(classes)}, too" if classes else alone
+    if not classes:
+        return alone
+    are = "is a class" if len(classes) == 1 else "are classes"
+    return f"{above} (then {first_names(classes)} {are}, too), or {alone}"
 
 
 def _holds_images(entry: Path) -> bool:

@@ -41,7 +41,8 @@ __all__ = [
     "has_room",
     "known_of_training",
     "learn_again",
-    "loss_between",
+    "old_images_found",
+    "place_before",
     "rows_of_each",
     "tell_of_sums",
     "untaught",
@@ -268,14 +269,14 @@ def add_rows(solved: Solved, rows: Sequence[Tensor], position: int) -> None:
 
 
 def chosen(
-    models: Sequence[Untaught], measures: Sequence[Mapping[str, Any]], before: Manifest
-) -> tuple[int, int | None, dict[str, Any]]:
-    """Return which model is taken, which one is the model of before, and the choice in the words of reports.
+    models: Sequence[Untaught], measures: Sequence[Mapping[str, Any]], old: int | None
+) -> tuple[int, dict[str, Any]]:
+    """Return which model is taken, and the choice in the words of reports.
 
     Args:
         models: Several, from the smallest to the largest.
         measures: What left-out images say of each.
-        before: The model as it was; without a task where it begins.
+        old: As :func:`place_before` returns it.
     """
     found = [of_model["left_out_accuracy"] for of_model in measures]
     taken = first_within_error(found, min(of_model["left_out"] for of_model in measures))
@@ -284,17 +285,28 @@ def chosen(
         said = {"accuracy": of_model["left_out_accuracy"], "images": of_model["left_out"]}
         tried.append({**one.named, **said})
     choice = choice_of(tried, taken)
-    if not before.tasks:
-        return taken, None, choice
-    as_before = before.as_candidate()
-    old = [model.saved.manifest.as_candidate() for model in models].index(as_before)
-    if old != taken:
+    if old is not None and old != taken:
         choice["before"] = models[old].named
-    return taken, old, choice
+    return taken, choice
 
 
-def loss_between(before: Tensor | None, after: Tensor | None) -> float | None:
-    """Return the points of accuracy that old images lose where the head has changed; None if nothing tells.
+def place_before(models: Sequence[Untaught], before: Manifest) -> int | None:
+    """Return which of the models has the head of before; None where there was no model.
+
+    Args:
+        models: Several, or the only one.
+        before: The model as it was; without a task where it begins.
+    """
+    if not before.tasks:
+        return None
+    candidates = [model.saved.manifest.as_candidate() for model in models]
+    return candidates.index(before.as_candidate())
+
+
+def old_images_found(before: Tensor | None, after: Tensor | None) -> dict[str, Any] | None:
+    """Return how many ``images`` are old, and how many per cent a model finds ``before`` a step and ``now``.
+
+    Both models are asked for the same images, each left out in turn; None where nothing tells.
 
     Args:
         before: Whether the old model finds each image without it: 1, 0, or NaN where nothing is known.
@@ -306,7 +318,11 @@ def loss_between(before: Tensor | None, after: Tensor | None) -> float | None:
     both = ~(before.isnan() | after.isnan())
     if not bool(both.any()):
         return None
-    return 100 * float(before[both].double().mean() - after[both].double().mean())
+    return {
+        "images": int(both.sum()),
+        "before": 100 * float(before[both].double().mean()),
+        "now": 100 * float(after[both].double().mean()),
+    }
 
 
 def words_of_kept_head(after: Manifest) -> Iterator[str]:
@@ -334,7 +350,12 @@ def words_of_kept_head(after: Manifest) -> Iterator[str]:
 
 
 def known_of_training(lesson: Lesson) -> dict[str, Any] | None:
-    """Return what training added on streams with as many images a class as a lesson; None where none has."""
+    """Return what training added on streams with as many images a class as a lesson; None where none has.
+
+    One class alone tells nothing of training.
+    """
+    if len(lesson.counts) == 1:
+        return None
     images = sum(lesson.counts.values()) / len(lesson.counts)
     gain = training_gain(images)
     return None if gain is None else {**attrs.asdict(gain), "words": gain.words}

@@ -37,12 +37,14 @@ __all__ = ["learn", "start", "unlearn"]
 _PATH = AnyPath(path_type=Path)
 _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, file_okay=False))
 _EXAMPLE = "lw2g start photos model --backbone vit-tiny     # photos/CLASS/*.jpg"
+_NEW = "MODEL is a new folder, into which the model is written."
+_EXAMPLE_OF_LEARN = "lw2g learn model new     # new/CLASS/*.jpg; makes model-2"
 _JSON = json_option("Print the report as JSON.")
 
 
 @click.command(
     cls=LongCommand,
-    help=f"\b\n{_EXAMPLE}\n\n{help_of(photographs.start)}",
+    help=f"\b\n{_EXAMPLE}\n\n{help_of(photographs.start, _NEW)}",
 )
 @click.argument("folder", metavar="FOLDER", type=_PATH)
 @click.argument("out", metavar="MODEL", type=_PATH)
@@ -72,7 +74,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 
 @click.command(
     cls=LongCommand,
-    help=help_of(photographs.learn),
+    help=f"\b\n{_EXAMPLE_OF_LEARN}\n\n{help_of(photographs.learn)}",
 )
 @click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=_PATH)

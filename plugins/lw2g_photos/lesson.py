@@ -133,7 +133,7 @@ class Lesson:
         if learned and num_shared == count:
             raise DataError(
                 f"test: all of its images ({count}) are among those that are learned, now or before",
-                "give others, or leave --test out: then a fifth is held out",
+                "give others, or leave --test out",
             )
         return attrs.evolve(self, num_shared=max(self.num_shared, num_shared))
 

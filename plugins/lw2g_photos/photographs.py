@@ -67,7 +67,7 @@ def start(
             for the class of each: ``(images, labels)``, a list of ``(image, label)``, or a torch data set of
             such pairs, without random transforms. An image is what :meth:`TrainedModel.predict` takes, but
             floats are from 0 to 1. ``test`` may be such, too.
-        out: The model's folder.
+        out: The model, a new folder.
         backbone: For photos vit-tiny (23 MB, fetched once); or any timm model; None for micro.
         weights: The backbone's weights; None for those that are fetched once.
         image_size: Side of its input in pixels; None for its own.
@@ -76,8 +76,8 @@ def start(
             tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,
+            learned afterwards), if these are 50 or more together, else for each image, left out in turn.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -156,8 +156,8 @@ def learn(
         model: The export, which is not changed.
         folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
-        test: Images, CLASS/*, that check the result; None for a fifth of the new images, which are learned
-            after the check.
+        test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,
+            learned afterwards), if these are 50 or more together, else for each image, left out in turn.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -174,7 +174,7 @@ def learn(
         nothing tells is None:
 
         - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of folders (the
-          latter empty where a fifth was left out);
+          latter empty without ``test``);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
@@ -182,8 +182,9 @@ def learn(
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
           what wrong ones are ``taken_for``, with counts;
-        - ``loss`` of the old classes by these images, in points, and ``estimated_loss`` from Gaussians;
-        - ``losing``: old classes with a ``loss`` of more than 10 points to new ones, of so many ``images``;
+        - ``old_classes``: how many of the old ``images``, each left out in turn, are found ``before`` the
+          step and ``now``; ``loss``, the difference in points; ``estimated_loss`` from Gaussians;
+        - ``losing``: old classes of which more than 10 % (``loss``) of so many ``images`` go to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
           confused; by Gaussians (``images`` is None) where none was left out;
         - ``choice`` where the head was chosen: what was ``tried``, and ``before`` if it was another;
@@ -293,7 +294,7 @@ def test(
             for a model of stored features a file of these, whose test rows count.
         strangers: Images of classes that the model does not know, in and below a folder, or such a file:
             counts how many of them are called unknown.
-        reject: With ``strangers``: the share of known images that may be called unknown.
+        reject: With ``strangers``: about the share of known images that are called unknown.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
         min_side: As for :func:`start`.

@@ -39,7 +39,8 @@ from lw2g_photos.head_choice import (
     add_rows,
     chosen,
     known_of_training,
-    loss_between,
+    old_images_found,
+    place_before,
     rows_of_each,
     tell_of_sums,
     with_candidates,
@@ -82,16 +83,15 @@ class Measured:
     gaussians: Gaussians | None
 
 
-def measured(model: TrainedModel, saved: Saved, *, learned: bool = False) -> Measured:
+def measured(model: TrainedModel, saved: Saved) -> Measured:
     """Return what a model says of the images that it keeps.
 
     Args:
         model: The model as it computes.
         saved: The same with the features that it keeps.
-        learned: As for :func:`~lw2g.model.left_out.calibration_of`.
     """
     with model.computing():
-        calibration, measures, gaussians = calibration_of(solved_of(model.parts), saved, learned=learned)
+        calibration, measures, gaussians = calibration_of(solved_of(model.parts), saved)
     return Measured(calibration=calibration, measures=measures, gaussians=gaussians)
 
 
@@ -187,24 +187,23 @@ def take_step(
     if lesson.tested is None:
         # before all rows are in the sums, or images would be found by what was learned of them
         trials = [copy.deepcopy(solved_of(one.model.parts)) for one in fed]
+    tried = [one.before for one in fed]
+    old = place_before(tried, saved)
+    # before it learns, too: what the step costs is how many old images fewer are found after it
+    before = None if old is None else measured(fed[old].model, tried[old].saved).measures["right"]
     with sharing_ranges():
         taught = [_teach(one) for one in fed]
-    tried = [one.before for one in fed]
-    taken, old, choice = 0, None, None
+    taken, choice = 0, None
     if len(fed) > 1:
-        taken, old, choice = chosen(tried, [one.found.measures for one in taught], saved)
+        taken, choice = chosen(tried, [one.found.measures for one in taught], old)
     best = taught[taken]
     found = _recall_of_held_out(trials[taken], best, lesson.images) if trials else None
     del trials
-    report = _checked(best, saved, lesson, found)
+    report = _checked(best, saved, lesson, found) | _costs(before, best)
     if choice is not None:
         report["choice"] = choice
         if old is None:
             report["training"] = known_of_training(lesson)
-        elif old != taken:
-            # what the old head finds without the new classes, and the new head with them
-            before = measured(tried[old].build(tried[old].saved), tried[old].saved).measures
-            report["loss"] = loss_between(before["right"], best.found.measures["right"])
     _require_small_loss(report, max_loss)
     best = attrs.evolve(best, saved=with_candidates(best.saved, tried, [one.saved for one in taught]))
     report = _write_step(tried[taken].saved, best, report, lesson, out, look)
@@ -266,7 +265,7 @@ def _teach(fed: _Fed) -> _Taught:
     with fed.model.computing():
         position = more.manifest.infos[-1].classes[0]
         add_rows(solved_of(fed.model.parts), list(fed.rows.images.values()), position)
-    found = measured(fed.model, after, learned=True)
+    found = measured(fed.model, after)
     return _Taught(saved=after, model=fed.model, rows=fed.rows, found=found)
 
 
@@ -293,6 +292,18 @@ def _checked(taught: _Taught, before: Manifest, lesson: Lesson, found: Recall | 
         **measures,
         **lesson.places,
     }
+
+
+def _costs(before: Tensor | None, taught: _Taught) -> dict[str, Any]:
+    """Return what a step costs the old classes, by the images that the model kept of them.
+
+    Args:
+        before: Which of these were found before the step, as
+            :func:`~lw2g_photos.head_choice.old_images_found` takes it.
+        taught: The model after it.
+    """
+    old = old_images_found(before, taught.found.measures["right"])
+    return {"loss": None if old is None else old["before"] - old["now"], "old_classes": old}
 
 
 def _write_step(

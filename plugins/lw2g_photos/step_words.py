@@ -10,16 +10,16 @@ from typing import Any
 import attrs
 
 from lw2g.api.recorded import words_of_choice
-from lw2g.errors import counted, share_of
+from lw2g.errors import counted, is_counted, share_of
 from lw2g.model.places import free_folder
 from lw2g.results.leading_check import ClassCheck, leading_check
 
 __all__ = [
     "as_typed",
-    "loss_words",
     "lowest_classes",
     "made_from",
     "new_folder",
+    "old_classes_words",
     "step_lines",
 ]
 
@@ -48,18 +48,18 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
     yield f"{made_from(model, before)}: {learned} in {report['seconds']:.1f} s"
     check = leading_check(report, has_old_classes=has_old_classes)
     if check is not None:
-        # a candidate that was chosen by some images may look a little better on these than it is
-        chose = "; they chose the head, too" if check.leaves_out and "choice" in report else ""
-        yield f"accuracy: {check.words}{chose}"
+        yield f"accuracy: {check.words}"
         # what they are taken for is named by a note where it is many
         lowest = lowest_classes([attrs.evolve(row, taken_for=[]) for row in check.classes])
         if lowest:
             yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
-    # later steps choose again, and say so where it is another one
-    if "choice" in report and ("before" in report["choice"] or not has_old_classes):
+    # later steps choose again, and say so where it is another one; of one class any head is as good
+    knows_one_class = check is not None and check.knows_one_class
+    is_another = "choice" in report and ("before" in report["choice"] or not has_old_classes)
+    if is_another and not knows_one_class:
         yield words_of_choice(report["choice"])
     if has_old_classes:
-        yield loss_words(report["loss"], report["estimated_loss"])
+        yield old_classes_words(report["old_classes"], report["estimated_loss"])
     if report["ece"] is not None:
         yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
 
@@ -73,27 +73,43 @@ def made_from(model: str, before: Path | None) -> str:
     return model if before is None else f"{model} (from {as_typed(str(before))})"
 
 
-def loss_words(measured: float | None, estimated: float | None) -> str:
-    """Return what old classes lose by a step, in points; below 0 they gain.
+def old_classes_words(found: Mapping[str, Any] | None, estimated: float | None) -> str:
+    """Return how many images of old classes are found before a step and after it.
 
-    >>> loss_words(3.1, 0.5)
-    'loss of the old classes: 3.1 points (measured), 0.5 points (estimated)'
-    >>> loss_words(-3.1, 0.5)
-    'old classes gain 3.1 points (measured); loss of the old classes: 0.5 points (estimated)'
-    >>> loss_words(-3.1, None)
-    'old classes gain 3.1 points (measured)'
+    Args:
+        found: As :func:`~lw2g_photos.head_choice.old_images_found` returns it; None where nothing tells.
+        estimated: What they lose by an estimate, in points; None where there is none.
+
+    >>> old_classes_words({"images": 80, "before": 80.0, "now": 73.75}, None)
+    'old classes: 80.0 % before, 73.8 % now (6.2 points fewer), each image left out in turn'
+    >>> old_classes_words({"images": 8, "before": 75.0, "now": 100.0}, None)
+    'old classes: 6 of 8 images before, 8 now, each image left out in turn'
+    >>> old_classes_words({"images": 80, "before": 80.0, "now": 80.0}, 0.5)
+    'old classes: 80.0 % before and now, each image left out in turn; estimated: 0.5 points fewer'
+    >>> old_classes_words(None, None)
+    'old classes: what they lose is not known for this head'
     """
-    gains: list[str] = []
-    losses: list[str] = []
-    for how, value in (("measured", measured), ("estimated", estimated)):
-        if value is not None:
-            (gains if value < 0 else losses).append(f"{abs(value):.1f} points ({how})")
     words = []
-    if gains:
-        words.append(f"old classes gain {', '.join(gains)}")
-    if losses or not gains:
-        words.append(f"loss of the old classes: {', '.join(losses) or 'not known for this head'}")
-    return "; ".join(words)
+    if found is not None:
+        words.append(f"{_before_and_now(**found)}, each image left out in turn")
+    if estimated is not None:
+        words.append(f"estimated: {estimated:.1f} points fewer")
+    return f"old classes: {'; '.join(words) or 'what they lose is not known for this head'}"
+
+
+def _before_and_now(images: int, before: float, now: float) -> str:
+    """Return the share of so many images that is found before a step and after it."""
+    if is_counted(images):
+        first, last = (round(share * images / 100) for share in (before, now))
+        told = [f"{first} of {images} images", f"{last}"]
+    else:
+        told = [f"{before:.1f} %", f"{now:.1f} %"]
+    if before == now:
+        return f"{told[0]} before and now"
+    words = f"{told[0]} before, {told[1]} now"
+    if is_counted(images):
+        return words
+    return f"{words} ({abs(before - now):.1f} points {'fewer' if now < before else 'more'})"
 
 
 def lowest_classes(rows: Iterable[ClassCheck]) -> str:

@@ -72,7 +72,7 @@ class TrainingGain:
         """Where training ended in a sentence, with what weighs against it; the page has the rest.
 
         >>> TrainingGain(least=0.5, most=0.5, streams=1).words.partition("), ")[2]
-        'it ended 0.5 points above no training, clearly in none (docs/worth.md)'
+        'it ended 0.5 points above no training, no clear difference (docs/worth.md)'
         """
         experiments = "our one experiment" if self.streams == 1 else f"our {self.streams} experiments"
         clear = f"; clearly above in {self.above}"
@@ -80,7 +80,7 @@ class TrainingGain:
             clear += f" (the method was chosen on images of {self.chosen})"
         clear += f", clearly below in {self.below}"
         if not self.above and not self.below:
-            clear = ", clearly in none"
+            clear = ", no clear difference"
         return (
             f"in {experiments} with about as many images a class (ViT-Tiny), it ended "
             f"{_span(round(self.least, 1), round(self.most, 1))} no training{clear} ({_PAGE})"

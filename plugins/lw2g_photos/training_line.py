@@ -44,6 +44,7 @@ def training_command(folder: Path, report: Mapping[str, Any], options: Mapping[s
             typed[f"benchmark.{name}"] = plain(value) if isinstance(value, bool) else value
     if options["image_size"] is not None:
         typed["backbone.image_size"] = options["image_size"]
+    typed["out"] = Path("runs") / root.resolve().name
     return f"lw2g run --trained {as_typed(typed)}"
 
 

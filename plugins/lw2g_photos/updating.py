@@ -39,6 +39,7 @@ from lw2g_photos.head_choice import (
     chosen,
     has_room,
     learn_again,
+    place_before,
     untaught_of,
     with_candidates,
 )
@@ -191,7 +192,8 @@ def _retaught(
         found = [measured(model, one.saved) for one, model in zip(tried, built, strict=True)]
     taken, choice = 0, None
     if len(tried) > 1:
-        taken, _, choice = chosen(tried, [of_model.measures for of_model in found], less)
+        measures = [of_model.measures for of_model in found]
+        taken, choice = chosen(tried, measures, place_before(tried, less))
     model = built[taken]
     before = tried[taken].saved
     after = with_candidates(before, tried, [one.saved for one in tried])
@@ -217,9 +219,8 @@ def _noting(manifest: Manifest, choice: Mapping[str, Any] | None, found: Measure
     if not history.steps:
         return manifest
     *steps, last = history.steps
-    told = told_of_left_out(found, manifest)
-    # what the step cost is of then
-    checks = {**last.checks, **{key: told[key] for key in told if key != "loss"}}
+    # what the step cost stays as it was
+    checks = {**last.checks, **told_of_left_out(found, manifest)}
     if choice is not None:
         checks["choice"] = dict(choice)
     last = attrs.evolve(last, checks=checks)

@@ -34,10 +34,18 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cwd", "given", "remedy"),
     [
-        (".", "photos/ant", "if 'ant' is a class, {alone}, or photos for 'bee', too; else "),
-        ("photos", "ant", "if 'ant' is a class, {alone}, or {root}/photos for 'bee', too; else "),
-        (".", "alone/ant", "if 'ant' is a class, give alone; else "),
-        ("alone/ant", ".", "if 'ant' is a class, give {root}/alone; else "),
+        (
+            ".",
+            "photos/ant",
+            "if 'ant' is a class, give 'photos' (then 'bee' is a class, too), or {alone}; else ",
+        ),
+        (
+            "photos",
+            "ant",
+            "if 'ant' is a class, give '{root}/photos' (then 'bee' is a class, too), or {alone}; else ",
+        ),
+        (".", "alone/ant", "if 'ant' is a class, give 'alone'; else "),
+        ("alone/ant", ".", "if 'ant' is a class, give '{root}/alone'; else "),
         (".", "some/loose", "if 'loose' is a class, {alone}; else "),
     ],
 )
@@ -124,7 +132,7 @@ def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
     monkeypatch.setattr(Path, "iterdir", closed)
     with pytest.raises(DataError) as told:
         require_classes(root / "ant")
-    assert f"or {root} for 'cat', 'dog', 'eel', ..., too; else " in str(told.value.remedy)
+    assert f"give {str(root)!r} (then 'cat', 'dog', 'eel', ... are classes, too), or " in told.value.remedy
     assert "fox" in listed
     assert "gnu" not in listed
 

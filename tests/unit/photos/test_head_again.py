@@ -28,7 +28,7 @@ from lw2g.model.solved import solved_of
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_photos import starting
 from lw2g_photos.classroom import Classroom, Upload
-from lw2g_photos.head_choice import loss_between
+from lw2g_photos.head_choice import old_images_found
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
 BY_ONE = tuple((name,) for name in NAMES)
@@ -233,14 +233,18 @@ def test_the_page_says_that_the_head_has_changed(
     assert last.endswith("; before: ridge on 2 layers")
 
 
-def test_a_loss_is_of_images_that_both_models_say_something_of() -> None:
-    """An image alone in its class says nothing; without any there is no loss."""
+def test_old_images_are_those_that_both_models_say_something_of() -> None:
+    """An image alone in its class says nothing; without any nothing is said."""
     before = torch.tensor([1.0, torch.nan, 1.0, 0.0, 1.0])
     after = torch.tensor([1.0, 1.0, 0.0, 1.0, torch.nan, 0.0])
-    assert loss_between(before, after) == pytest.approx(0.0)
-    assert loss_between(before[:3], after) == pytest.approx(50.0)
-    assert loss_between(before[1:2], after[1:]) is None
-    assert loss_between(None, after) is None
+    assert old_images_found(before[:4], after) == {
+        "images": 3,
+        "before": pytest.approx(200 / 3),
+        "now": pytest.approx(200 / 3),
+    }
+    assert old_images_found(before[:3], after) == {"images": 2, "before": 100.0, "now": 50.0}
+    assert old_images_found(before[1:2], after[1:]) is None
+    assert old_images_found(None, after) is None
 
 
 def test_a_head_that_was_named_stays(drawn: Path, tmp_path: Path) -> None:

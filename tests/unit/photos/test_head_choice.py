@@ -212,7 +212,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; they chose the head, too\n"
+    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; these images chose the head, "
     assert re.search(few, done.stdout)
     assert done.stdout.count("accuracy: ") == 2, "a second one, beside that of the line 'more accuracy'"
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout

@@ -194,7 +194,7 @@ def test_images_that_a_trained_run_has_not_learned_are_scored_as_they_are() -> N
     gaussians = moments_of(head, 4)
     assert gaussians is not None
     apart = gaussians.scores(others.float().double())
-    found, report, _ = calibration_of(Solved(head=head, trained=True), saved, learned=True)
+    found, report, _ = calibration_of(Solved(head=head, trained=True), saved)
     assert report["left_out"] == 37
     known = found.tensors()["known"].tolist()
     assert known == sorted(known)

@@ -483,16 +483,17 @@ def test_a_model_or_a_backbone_is_named(tmp_path: Path, first: Path) -> None:
 
 def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> None:
     """In the words of `lw2g learn`, of the model as it is: after a step, and after a class is forgotten."""
-    for images, change in (
-        (12, lambda: ask(server, "/state")),
-        (18, lambda: ask(server, "/learn", pictures("light", 2))),
-        (24, lambda: ask(server, "/learn", pictures("white", 3))),
-        (18, lambda: ask(server, "/forget", b"", query={"name": "light"})),
+    for images, asked, change in (
+        (12, [6, 6], lambda: ask(server, "/state")),
+        (18, [6], lambda: ask(server, "/learn", pictures("light", 2))),
+        (24, [6], lambda: ask(server, "/learn", pictures("white", 3))),
+        (18, [6], lambda: ask(server, "/forget", b"", query={"name": "light"})),
     ):
         status, state = change()
         assert status == 200
         said = f"100.0 % of {images} images, each left out in turn (95 % interval "
         assert state["total"].startswith(said)
+        assert [one["checked"] for one in state["check"]["classes"]] == asked
 
 
 def test_one_class_is_forgotten(server: Server, first: Path) -> None:
@@ -599,12 +600,11 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         page.wait_for_selector("#message:has-text('model-taught/1')")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
         state = ask(server, "/state")[1]
-        changed = {"loss": -3.1, "estimated_loss": 0.5, "warnings": ["ant and bee (12 % confused)"]}
-        page.evaluate("show", state | {"check": state["check"] | changed})
+        changed = {"warnings": ["ant and bee (12 % confused)"]}
+        cost = "old classes: 80.0 % before and now, each image left out in turn"
+        page.evaluate("show", state | {"check": state["check"] | changed, "cost": cost})
         assert page.locator("#warnings li").text_content() == "ant and bee (12\u00a0% confused)"
-        told = "Old classes gain 3.1 points (measured); Loss of the old classes: 0.5 points (estimated)"
-        assert page.inner_text("#loss") == told
-        assert page.get_attribute("#loss", "title").startswith("Points: how many more (gain) or fewer (loss)")
+        assert page.inner_text("#cost") == f"Old{cost[3:]}"
         assert "images of other things" in page.inner_text("p:has(#reject)")
         assert page.inner_text("#last") == "Last check"
         page.click(".forget >> nth=0")

@@ -52,7 +52,7 @@ def made_of(images: Sequence[int], unusable: Sequence[str] = ()) -> dict[str, An
 def test_what_is_known_is_filled_in(images: list[int], options: dict[str, Any], expected: str | None) -> None:
     """Folder, backbone, weights and tasks that divide the classes; nothing where no command would run."""
     found = training_command(Path("photos"), made_of(images), NOT_GIVEN | options)
-    assert found == ("" if expected is None else f"lw2g run --trained {expected}")
+    assert found == ("" if expected is None else f"lw2g run --trained {expected} --out runs/photos")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_a_split_is_trained_on_where_the_other_tests(
     bad = [str(tmp_path / f"{place}/a/bad 1.png") for place in ("train", "test")]
     found = training_command(tmp_path / "train", made_of([8] * 2, bad), NOT_GIVEN)
     assert f"benchmark.root={expected.format(tmp_path)}" in found
-    excluded = shlex.split(found)[-1].removeprefix("benchmark.exclude=")
+    *_, excluded, _, out = shlex.split(found)
+    assert out == f"runs/{tmp_path.name if len(tested) > 1 else 'train'}"
+    excluded = excluded.removeprefix("benchmark.exclude=")
     ids = ["train/a/bad 1.png"]  # as runs on that root call them
     if len(tested) > 1:
         ids = [f"{tmp_path.name}/{place}/a/bad 1.png" for place in ("train", "test")]

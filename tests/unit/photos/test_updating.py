@@ -474,7 +474,9 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert lines[0] == "3 classes: ant, bee, cat"
     assert lines[2].endswith(": learned 24 images of cat from cat")
     # of the model as it is, and not of the step
-    assert re.fullmatch(r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\)", lines[3])
+    assert re.fullmatch(
+        r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\); these images.*", lines[3]
+    )
     assert lines[4:] == ["head lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
     assert whole[:5] == lines
@@ -811,6 +813,46 @@ def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None
     assert not (tmp_path / "no").exists()
 
 
+def _right_of_old(checks: dict[str, Any]) -> dict[str, float]:
+    """Return of each class how many of its images are found, each left out in turn."""
+    rows = checks["left_out_classes"]
+    return {row["class"]: row["recall"] * row["left_out"] / 100 for row in rows}
+
+
+@pytest.mark.parametrize("head", ["auto", "lda", "ridge"])
+def test_the_loss_is_between_the_model_of_before_and_the_new_one(
+    head: str, glyphs: Path, tmp_path: Path
+) -> None:
+    """Whether the head is chosen again or stays: both models are asked for the same images."""
+    _, before = lw2g.start(glyphs / "first", tmp_path / "1", head=head, device="cpu")
+    shutil.copytree(glyphs / "test/ant", tmp_path / "new/aunt")
+    shutil.copytree(glyphs / "cat/cat", tmp_path / "new/cat")
+    _, after = lw2g.learn(tmp_path / "1", tmp_path / "new", out=tmp_path / "2", device="cpu")
+    old, now = _right_of_old(before), _right_of_old(after)
+    images = before["left_out"]
+    right = 100 * sum(old.values()) / images
+    still = 100 * sum(now[name] for name in old) / images
+    assert after["old_classes"] == {
+        "images": images,
+        "before": pytest.approx(right),
+        "now": pytest.approx(still),
+    }
+    assert after["loss"] == pytest.approx(right - still)
+    assert before["old_classes"] is None
+
+
+def test_images_of_a_known_class_cost_the_others_what_they_cost(glyphs: Path, tmp_path: Path) -> None:
+    """No class is new, and yet old images may be lost: ants that are taught as bees draw ants to bee."""
+    _, before = lw2g.start(glyphs / "first", tmp_path / "1", head="lda", device="cpu")
+    shutil.copytree(glyphs / "test/ant", tmp_path / "new/bee")
+    _, after = lw2g.learn(tmp_path / "1", tmp_path / "new", out=tmp_path / "2", device="cpu")
+    old, now = _right_of_old(before), _right_of_old(after)
+    assert now["ant"] < old["ant"]
+    assert after["loss"] > 0
+    with pytest.raises(ConfigError, match="max_loss: the loss of the old classes is"):
+        lw2g.learn(tmp_path / "1", tmp_path / "new", out=tmp_path / "no", max_loss=0, device="cpu")
+
+
 @pytest.mark.parametrize(
     ("loss", "estimated", "most", "told"),
     [
@@ -838,13 +880,9 @@ def test_the_larger_loss_decides_and_no_more_than_allowed_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of what was measured and what was estimated; nothing is written where it is more, or not known."""
-    calibrate, look = learning.calibration_of, learning.look_alikes
-
-    def measured(*given: Any, **more: Any) -> Any:
-        calibration, report, gaussians = calibrate(*given, **more)
-        return calibration, report | {"loss": loss}, gaussians
-
-    monkeypatch.setattr(learning, "calibration_of", measured)
+    look = learning.look_alikes
+    found = None if loss is None else {"images": 100, "before": 50.0, "now": 50.0 - loss}
+    monkeypatch.setattr(learning, "old_images_found", lambda *given: found)
     monkeypatch.setattr(learning, "look_alikes", lambda *given: look(*given) | {"estimated_loss": estimated})
     out = tmp_path / "out"
     if told:
