@@ -41,8 +41,8 @@ HEAD = """\
 
 {short}
 
-The tables have points above that floor on streams of real images (`experiments/streams.toml`), under [the
-same conditions](use.md#conditions), with presets. Other methods of lw2g were not measured here.
+The streams are of real images (`experiments/streams.toml`), under [the same conditions](use.md#conditions),
+with presets. Other methods were not measured.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
@@ -70,7 +70,7 @@ LEGEND = """
   {legend/rows/weak}: the frozen answer is above it there, with its interval. This column orders the rows;
   with fewer orders neither column compares them with the others. Few orders say little of further ones: of
   {legend/rows/few} intervals over several orders that exclude zero, t intervals over orders alone hold it
-  for {legend/rows/other}; there is none for {legend/rows/flat}, whose orders all end alike.
+  for {legend/rows/other}; {legend/rows/flat} have none, as their orders all end alike.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.
@@ -173,7 +173,7 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
     sided = [line for line in lines if _side(line.less_the_floor)]
     sure = [(line, line.less_by_orders()) for line in sided if len(line.runs) > 1]
     other = _rows(line for line, by_orders in sure if _spread(by_orders) and not _side(by_orders))
-    flat = _rows(line for line, by_orders in sure if not _spread(by_orders))
+    flat = str(sum(not _spread(by_orders) for _, by_orders in sure))
     apart = max(
         abs(run.faa - 100 * float(run.answers.right.mean()))
         for line in lines

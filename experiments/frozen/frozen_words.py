@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -16,7 +15,7 @@ import shoot_pages
 from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
 from frozen_gains import FACTS, chosen_on
 from frozen_images import middles
-from frozen_results import HERE, PLAN, Difference, Trained, streams, trained
+from frozen_results import PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
 from frozen_whole import WHOLE as APART
@@ -62,9 +61,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         # of a hypothesis on several heads the last one, `auto`, is the frozen answer
         verdicts[name.partition(",")[0]] = verdict
     yield (
-        "- Hypotheses [committed before](frozen_tables.md#verdicts), for `chosen` (the best of `lda`, `ridge` "
-        "on 12 layers and their product; no command gives it), judged here on the frozen answer; figures of "
-        "most streams, trained ones of four, were known. *By the mean alone*: the interval has the margin in it."
+        "- Hypotheses [committed before](frozen_tables.md#verdicts), for `chosen` (the best of `lda`, "
+        "`ridge` on 12 layers and their product; no command gives it), judged here on the frozen answer; "
+        "figures of most streams, trained ones of four, were known. *By the mean alone*: the interval has "
+        "the margin in it."
     )
     for key, verdict in verdicts.items():
         word = re.split("[ :;]", verdict)[0]
@@ -152,17 +152,7 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
         f"pass, it refuses {min(shares)} to {max(shares)} % of images of a quarter of the classes, held "
         f"back; the probability would refuse more on {len(fewer)} of {len(refused)} streams, by the mean."
     )
-    quarters = json.loads((HERE / "quarters.json").read_text(encoding="utf-8"))
-    own = {name: quarters[name] for name in names_of("report") if name in quarters}
-    more = {
-        head: sum(found[f"{head}, distance"] > found[f"{by}, probability"] for found in own.values())
-        for head, by in (("lda", "lda"), ("lda-12", "ridge-12"))
-    }
-    yield (
-        "- Which refuses more depends on the quarter: with [each in turn](frozen_tables.md#how-sure-it-is) "
-        f"(order 0, exploratory) the distance on {more['lda']} of {len(own)} streams by the last layer "
-        f"(`lda`), on {more['lda-12']} by 12 layers (`ridge`); means, without intervals."
-    )
+    yield "- Which refuses more depends on [the quarter](frozen_tables.md#how-sure-it-is)."
 
 
 def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
@@ -201,11 +191,6 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         f"A run ends as `start` does on {alike}, and more than a point apart on {far} and on those "
         f"{len(few_apart)} of {len(few)} `few-*`{reason}."
-    )
-    further = ", ".join(above_runs_alone(known, runs)) or "none"
-    yield (
-        "Of report streams training is above runs, with its interval, but not above `start`, on "
-        f"{further} alone."
     )
 
 
