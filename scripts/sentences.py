@@ -209,11 +209,11 @@ def at_least(found: Mapping[str, Measured], least: float) -> str:
             return "holds"
         if len(by_mean) == len(found):
             return "holds by the mean alone"
-        return f"holds; by the mean alone on {', '.join(by_mean)}"
+        return f"holds; met by the mean alone on {', '.join(by_mean)}"
     surely = [name for name in missed if highs[name] < least]
     by_mean = [name for name in missed if name not in surely]
-    parts = [f"on {', '.join(surely)}"] if surely else []
-    parts += [f"by the mean alone on {', '.join(by_mean)}"] if by_mean else []
-    text = f"refuted {'; '.join(parts)}"
+    parts = [f"refuted on {', '.join(surely)}"] if surely else []
+    parts += [f"refuted by the mean alone on {', '.join(by_mean)}"] if by_mean else []
     met = [name for name, low in lows.items() if name not in missed and low < least]
-    return f"{text}; met by the mean alone on {', '.join(met)}" if met else text
+    parts += [f"met by the mean alone on {', '.join(met)}"] if met else []
+    return "; ".join(parts)

@@ -80,10 +80,7 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
 
 def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield in a sentence what `lda` on the last class token has by its shrinkage."""
-    found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
-    shares = list(next(iter(found.values())))
-    usual, most = shares[0], shares[-1]
-    gains = {stream: 100 * (_bits(own[most]) - _bits(own[usual])).mean() for stream, own in found.items()}
+    usual, most, gains = _by_shrinkage()
     least, best = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
     told = (
         f"With `head.lda.shrinkage={most}` `lda` on the last class token has {gains[least]:+.1f} ({least}) "
@@ -91,6 +88,22 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
         "exploratory)."
     )
     yield from textwrap.wrap(told, WIDTH, break_on_hyphens=False)
+
+
+def largest_shrinkage() -> tuple[str, dict[str, float]]:
+    """Return the largest shrinkage of ``lda`` that was tried, and its points over the default by stream."""
+    _, most, gains = _by_shrinkage()
+    return most, gains
+
+
+def _by_shrinkage() -> tuple[str, str, dict[str, float]]:
+    """Return the default, the largest shrinkage that was tried, and its points over the default by stream."""
+    found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
+    usual, *_, most = next(iter(found.values()))
+    gains = {
+        stream: float(100 * (_bits(own[most]) - _bits(own[usual])).mean()) for stream, own in found.items()
+    }
+    return usual, most, gains
 
 
 def _bits(text: str) -> Any:

@@ -5,6 +5,7 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 - ``{prompts/block-input/rank}``: a method's cross table of all tokens at energy 0.95; also LoRA, adapters.
 - ``{keep/glyphs/sets}``: a policy on a stream of the comparison at equal budgets.
 - ``{min/sketch-first/shared}``: a policy where sketches and photographs take turns.
+- ``{lda/every/above}``: points of the floor above a set for each task, least and most over streams.
 - ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
 """
 
@@ -50,6 +51,9 @@ def told(stored: Stored) -> Fields:
     for stream in streams:
         named |= dict(of_policies(runs, stream))
     named["rules", "every", "above"] = rules_above(runs, streams)
+    floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
+    means = [apart.mean for apart in floor if apart is not None]
+    named["lda", "every", "above"] = f"{min(means):.0f} to {max(means):.0f}"
     affinity = [run for stream in streams for run in chosen(runs, stream, "affinity").values()]
     # the first task of a run always gets a set: nothing is decided there
     tasks = sum(len(run.record["task_to_set"]) - 1 for run in affinity)

@@ -249,7 +249,7 @@ def buys(one: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[Run]) -
     by_mean = [stream for stream, side in sides.items() if not side]
     if verdict != "undecided" and by_mean:
         alone = len(by_mean) == len(found)
-        verdict += " by the mean alone" if alone else f"; by the mean alone on {', '.join(by_mean)}"
+        verdict += " by the mean alone" if alone else f"; {verdict} by the mean alone on {', '.join(by_mean)}"
     return _complete(verdict, parts, plan["orders"]), ", ".join(told)
 
 

@@ -75,6 +75,16 @@ def test_the_page_of_commands_says_which_policies_bring_constraints() -> None:
     assert said in (DOCS / "commands.md").read_text(encoding="utf-8")
 
 
+def test_the_page_of_sweeps_names_the_prompt_methods_that_cannot_grow() -> None:
+    """Without a policy they run under `always`, all other prompt methods under `min`."""
+    catalogue = load_catalogue()
+    _, _, listed = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n- Prompts: ")
+    prompts = re.findall(r"`([\w-]+)`", listed.partition("\n- ")[0])
+    fixed = [f"`{name}`" for name in prompts if catalogue.get("baseline", name).growth == "fixed"]
+    page = (DOCS / "howto" / "sweeps.md").read_text(encoding="utf-8")
+    assert f"({', '.join(fixed)} cannot grow: `always`)" in page
+
+
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:
     """Name, summary and every option stand on the page, and the index of the kind links it."""
     for entry in load_catalogue().components():

@@ -244,10 +244,13 @@ def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
     ("ends", "verdict"),
     [
         ({"tiny": (0.0, 2.0), "turns": (1.0, 3.0)}, "holds"),
-        ({"tiny": (-2.0, 4.0), "turns": (1.0, 3.0)}, "holds; by the mean alone on tiny"),
+        ({"tiny": (-2.0, 4.0), "turns": (1.0, 3.0)}, "holds; met by the mean alone on tiny"),
         ({"tiny": (-2.0, 4.0), "turns": (-1.0, 3.0)}, "holds by the mean alone"),
         ({"tiny": (-4.0, 2.0), "turns": (1.0, 3.0)}, "refuted by the mean alone on tiny"),
-        ({"tiny": (-4.0, 2.0), "turns": (-3.0, -1.0)}, "refuted on turns; by the mean alone on tiny"),
+        (
+            {"tiny": (-4.0, 2.0), "turns": (-3.0, -1.0)},
+            "refuted on turns; refuted by the mean alone on tiny",
+        ),
         ({"tiny": (0.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns"),
         ({"tiny": (-2.0, 4.0), "turns": (-3.0, -1.0)}, "refuted on turns; met by the mean alone on tiny"),
     ],
