@@ -36,7 +36,7 @@ from lw2g.runtime.frames import Frame, WorkerError, frames_to
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]
+__all__ = ["WHO_WRITES", "BackboneChangedError", "Frozen", "build", "guarded"]
 
 _NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, EndedBySignal)
 """Errors that pass unchanged: mistakes of users, and requests to stop."""
@@ -324,6 +324,10 @@ def _ships(entry: Registered, frame: Frame) -> bool:
     return package != "lw2g" and frame.module.partition(".")[0] == package
 
 
+WHO_WRITES = " (lw2g check NAME tells which component it is)"
+"""How the remedy for a changed backbone ends, in a run of several components."""
+
+
 class BackboneChangedError(ContractError):
     """A component has written into the frozen backbone."""
 
@@ -360,6 +364,5 @@ class Frozen:
             if self.sums.get(name) != sums.get(name):
                 raise BackboneChangedError(
                     f"the frozen backbone's {name!r} has changed {when}",
-                    "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "
-                    "which component it is)",
+                    f"a component writes into it: let it inject parameters of its own{WHO_WRITES}",
                 )
