@@ -127,7 +127,8 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         # it names the component already; here the plugin and its version are added
         for entry in _in_use(catalogue, config):
             if error.component == f"{entry.component.kind} {entry.component.name!r}":
-                raise type(error)(f"{entry.origin}: {error.what}", error.remedy) from error
+                what = f"{entry.origin}: {error.what}{_written_at(entry, error)}"
+                raise type(error)(what, error.remedy) from error
         raise
     except _NOT_THEIRS:
         raise
@@ -247,6 +248,20 @@ _OF_FUNCTIONS = "lw2g.api.given_objects"
 def _in_package(module: str, place: str) -> str:
     """Return a place in a file with the folders of its package: many plugins have a ``baseline.py``."""
     return "/".join([*module.split(".")[:-1], place])
+
+
+def _written_at(entry: Registered, error: ContractError) -> str:
+    """Return in brackets where the method begins that a broken promise names; empty if none is its own."""
+    named = re.match(re.escape(error.component) + r", (\w+): ", error.what)
+    if named is None:
+        return ""
+    made = _built_by(entry)
+    # what a program gives is wrapped; a function of it stands for a policy's one method
+    built = inspect.unwrap(made)
+    method = built if built is not made and inspect.isroutine(built) else getattr(built, named[1], None)
+    if not inspect.isroutine(method) or _is_core(method.__module__):
+        return ""
+    return f" ({_place_of(method)})"
 
 
 def _is_core(module: str) -> bool:

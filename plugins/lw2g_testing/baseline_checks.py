@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -37,6 +37,7 @@ from lw2g_testing.changes import changed, everything, flags, modules_of, wiring
 from lw2g_testing.guards import seeded
 from lw2g_testing.moved_session import MovedSession, moved_session
 from lw2g_testing.small_run import (
+    NO_RUN,
     begin,
     evaluate,
     learned,
@@ -338,6 +339,50 @@ def _require_names(own: Sequence[Phase], phases: Sequence[Phase], task: int) -> 
 def _owners(modules: Mapping[str, nn.Module]) -> dict[int, tuple[str, str]]:
     """Return owner and name of each parameter, by its identity; a shared one belongs to the last owner."""
     return {id(one): (owner, name) for owner, of in modules.items() for name, one in of.named_parameters()}
+
+
+@check("baseline", "retrieval")
+def check_seeds_no_generator(subject: Subject) -> None:
+    """It does not seed torch's global generator, so that another seed of a run gives other draws."""
+    with seeded(11):
+        try:
+            session = opened(subject)
+            context = begin(session, 0)
+        except Exception as error:  # a plugin's code may raise anything: learns_a_small_stream reports it
+            raise NotApplicable(NO_RUN) from error
+    baseline = session.parts.baseline
+    if subject.component.kind == "baseline":
+        component: Any = baseline
+        chosen = session.parts.config.baseline
+    else:
+        component = session.parts.retrieval
+        chosen = session.parts.config.retrieval
+    works: dict[str, Callable[[], object]] = {
+        "build": lambda: subject.component.build(chosen.config, component.context),
+    }
+    if subject.component.kind == "baseline":
+        works["new_set"] = lambda: baseline.new_set(None)
+    trained = [phase for phase in component.phases(context) if isinstance(phase, TrainingPhase)]
+    batch = MovedSession(session=session).of_task(0)
+    for phase in trained[:1]:  # a later one may need what the first leaves
+        works[f"the step of phase {phase.name!r}"] = lambda: phase.step(batch)  # noqa: B023
+    for what, work in works.items():
+        try:
+            states = [_state_after(seed, work) for seed in (1, 2)]
+        except Exception:  # a plugin's code may raise anything: learns_a_small_stream reports it
+            continue
+        if torch.equal(*states):
+            raise ContractViolation(
+                f"{what} seeds torch's global generator (torch.manual_seed or the like), so that every seed "
+                "of a run gives the same draws; leave it out: lw2g seeds it for each task and phase"
+            )
+
+
+def _state_after(seed: int, work: Callable[[], object]) -> Tensor:
+    """Return the state of torch's global generator after some work that began with a seed."""
+    with seeded(seed):
+        work()
+        return torch.get_rng_state()
 
 
 @check("baseline", "retrieval")
