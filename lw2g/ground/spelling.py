@@ -166,7 +166,7 @@ def _require_given(signature: inspect.Signature, args: Sequence[Any], kwargs: Ma
     needed = [one for one in signature.parameters.values() if one.default is one.empty]
     missing = [one.name for one in needed if one.kind not in variable and one.name not in given]
     if missing:
-        raise ConfigError(f"{missing[0]}: is missing", f"give it: {missing[0]}=...")
+        raise ConfigError(f"{missing[0]}: the argument is missing", f"give {missing[0]}=...")
 
 
 def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:
