@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lw2g.api.models import export, load
     from lw2g.api.recorded import runs
     from lw2g.api.sweeps import sweep
-    from lw2g.errors import ConfigError, DataError, Lw2gError
+    from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, Lw2gError
     from lw2g_hub.hub_models import pull, push
     from lw2g_onnx.onnx_file import export_onnx
     from lw2g_page.reporting import report
@@ -45,7 +45,9 @@ else:
 
 
 _HOMES = {
+    "ComponentError": "lw2g.errors",
     "ConfigError": "lw2g.errors",
+    "ContractError": "lw2g.errors",
     "DataError": "lw2g.errors",
     "Lw2gError": "lw2g.errors",
     "continue_run": "lw2g.api",
@@ -76,7 +78,9 @@ _ELSEWHERE = {
 """What is no function of the package, and what does it."""
 
 __all__ = [
+    "ComponentError",
     "ConfigError",
+    "ContractError",
     "DataError",
     "Lw2gError",
     "__version__",

@@ -26,6 +26,7 @@ from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.registry.kinds import COMPONENTS
+from lw2g.registry.manager import OF_PROGRAM
 from lw2g.registry.markers import hookimpl
 from lw2g.runtime.shield import Shield
 
@@ -88,7 +89,7 @@ class Locals:
             known = made_with(directory)
 
         # a plugin is a module with hooks: one is made of the records, and found as all others are
-        module: Any = ModuleType("local")
+        module: Any = ModuleType(OF_PROGRAM)
         for hook, records in self._records.items():
             setattr(module, hook, hookimpl(_returning(records)))
         plugins = [module] if self._records else []
@@ -287,6 +288,7 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
                     setattr(made, name, value)
         return made
 
+    build.__wrapped__ = thing  # type: ignore[attr-defined]  # whose lines messages name
     return build
 
 

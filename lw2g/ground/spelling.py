@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
@@ -95,8 +95,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
-    else is refused (:class:`ConfigError`), as is a keyword that is no parameter. A ``torch.device`` is a
-    text.
+    else is refused (:class:`ConfigError`), as are a keyword that is no parameter and an argument that is
+    missing. A ``torch.device`` is a text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -116,6 +116,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError:
             if inspect.Parameter.VAR_KEYWORD not in kinds:
                 _require_known(kwargs, signature.parameters)
+            _require_given(signature, args, kwargs)
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
             given = bound.arguments.get(name, "")
@@ -149,6 +150,23 @@ def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
             raise ConfigError(
                 f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}"
             )
+
+
+def _require_given(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call without an argument that a function has to be given.
+
+    Raises:
+        ConfigError: One is missing.
+    """
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:  # too many arguments, or one twice
+        return
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in signature.parameters.values() if one.default is one.empty]
+    missing = [one.name for one in needed if one.kind not in variable and one.name not in given]
+    if missing:
+        raise ConfigError(f"{missing[0]}: the argument is missing", f"give {missing[0]}=...")
 
 
 def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:

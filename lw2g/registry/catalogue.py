@@ -155,6 +155,7 @@ class Catalogue:
         if (kind, name) in self.refused:
             problem = self.refused[kind, name]
             raise PluginError(f"{kind} {name!r} cannot be used: {problem.text}", problem.remedy)
+        self._require_loaded(name)
         raise self._unknown(kind, name)
 
     def retrieval_of(self, baseline: BaselineComponent) -> RetrievalComponent | None:
@@ -219,6 +220,15 @@ class Catalogue:
         entries = tuple(entry for entry in self.components() if entry.component.name == name)
         if entries:
             return entries
+        self._require_loaded(name)
+        raise self._unknown("component", name)
+
+    def _require_loaded(self, name: str) -> None:
+        """Refuse a name under which a component is refused, or a plugin that cannot be loaded.
+
+        Raises:
+            PluginError: There is one; the message says why.
+        """
         problems = []
         for (_, refused_name), problem in self.refused.items():
             if refused_name == name:
@@ -228,7 +238,6 @@ class Catalogue:
                 problems.append(problem)
         if problems:
             raise PluginError("\n".join(dict.fromkeys(map(str, problems)))) from problems[0].error
-        raise self._unknown("component", name)
 
     def heir_of(self, name: str) -> tuple[Registered, Alias] | None:
         """Return the component that users look for by a name of others, with hyphens or not; or None."""

@@ -28,6 +28,7 @@ from lw2g.registry.markers import COMMANDS, PROJECT
 
 __all__ = [
     "DISABLE_VARIABLE",
+    "OF_PROGRAM",
     "Origin",
     "PluginSet",
     "Problem",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 DISABLE_VARIABLE = "LW2G_DISABLE_PLUGINS"
+OF_PROGRAM = "local"
+"""The plugin that stands for the objects that a program gives in place of names."""
 """Environment variable with the names of disabled plugins, separated by commas."""
 
 T = TypeVar("T")
@@ -72,7 +75,7 @@ class Origin:
 
     def __str__(self) -> str:
         if self.distribution is None:
-            return f"plugin {self.plugin!r}"
+            return "this program" if self.plugin == OF_PROGRAM else f"plugin {self.plugin!r}"
         return f"plugin {self.plugin!r} ({self.distribution} {self.version})"
 
 

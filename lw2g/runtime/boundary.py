@@ -36,7 +36,7 @@ from lw2g.runtime.frames import Frame, WorkerError, frames_to
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["BackboneChangedError", "Frozen", "build", "guarded"]
+__all__ = ["WHO_WRITES", "BackboneChangedError", "Frozen", "build", "guarded"]
 
 _NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, EndedBySignal)
 """Errors that pass unchanged: mistakes of users, and requests to stop."""
@@ -127,7 +127,8 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         # it names the component already; here the plugin and its version are added
         for entry in _in_use(catalogue, config):
             if error.component == f"{entry.component.kind} {entry.component.name!r}":
-                raise type(error)(f"{entry.origin}: {error.what}", error.remedy) from error
+                what = f"{entry.origin}: {error.what}{_written_at(entry, error)}"
+                raise type(error)(what, error.remedy) from error
         raise
     except _NOT_THEIRS:
         raise
@@ -249,6 +250,20 @@ def _in_package(module: str, place: str) -> str:
     return "/".join([*module.split(".")[:-1], place])
 
 
+def _written_at(entry: Registered, error: ContractError) -> str:
+    """Return in brackets where the method begins that a broken promise names; empty if none is its own."""
+    named = re.match(re.escape(error.component) + r", (\w+): ", error.what)
+    if named is None:
+        return ""
+    made = _built_by(entry)
+    # what a program gives is wrapped; a function of it stands for a policy's one method
+    built = inspect.unwrap(made)
+    method = built if built is not made and inspect.isroutine(built) else getattr(built, named[1], None)
+    if not inspect.isroutine(method) or _is_core(method.__module__):
+        return ""
+    return f" ({_place_of(method)})"
+
+
 def _is_core(module: str) -> bool:
     return module.partition(".")[0] == "lw2g"
 
@@ -324,6 +339,10 @@ def _ships(entry: Registered, frame: Frame) -> bool:
     return package != "lw2g" and frame.module.partition(".")[0] == package
 
 
+WHO_WRITES = " (lw2g check NAME tells which component it is)"
+"""How the remedy for a changed backbone ends, in a run of several components."""
+
+
 class BackboneChangedError(ContractError):
     """A component has written into the frozen backbone."""
 
@@ -360,6 +379,5 @@ class Frozen:
             if self.sums.get(name) != sums.get(name):
                 raise BackboneChangedError(
                     f"the frozen backbone's {name!r} has changed {when}",
-                    "a component writes into it: let it inject parameters of its own (lw2g check NAME tells "
-                    "which component it is)",
+                    f"a component writes into it: let it inject parameters of its own{WHO_WRITES}",
                 )

@@ -24,6 +24,7 @@ __all__ = [
     "require_measurements",
     "require_mergeable",
     "require_phases",
+    "require_probe_graph",
     "require_set",
     "require_several_classes",
     "require_sound",
@@ -218,6 +219,28 @@ def require_graph(loss: Tensor, phase: str, whose: str) -> None:
         )
 
 
+def require_probe_graph(features: Tensor, loss: Tensor, whose: str) -> None:
+    """Refuse a probe loss without gradients: evidence is its gradient at the sites of a set.
+
+    Args:
+        features: Of which it was computed, ``[B, F]``.
+        loss: The probe loss.
+        whose: The baseline's name, for the message.
+
+    Raises:
+        ContractError: It has none.
+    """
+    if loss.requires_grad:
+        return
+    if features.requires_grad:
+        what = "probe_loss: returned a loss without a gradient"
+        remedy = "compute it from the features, without detach() and torch.no_grad()"
+    else:
+        what = "features: returned features without a gradient"
+        remedy = "compute them from the set's parameters, without detach() and torch.no_grad()"
+    raise ContractError(f"{whose}, {what}", remedy, whose)
+
+
 def require_finite(
     logits: Tensor, features: Tensor, samples: Sequence[str], baseline: str, head: str
 ) -> None:
@@ -250,6 +273,9 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
     Raises:
         ContractError: It is no decision, or reuses a set that is not live.
     """
+    remedy = f"return Grow(), or Reuse(set) or Merge(set, weight) with one of the live sets {list(pool.ids)}"
+    if not pool.ids:
+        remedy = "there is no set to reuse yet: return Grow()"
     match decision:
         case Grow():
             return decision
@@ -261,7 +287,7 @@ def require_decision(policy: str, decision: object, pool: Pool) -> Decision:
             what = f"returned {shown(decision)}"
     raise ContractError(
         f"policy {policy!r}, decide: {what}",
-        f"return Grow(), or Reuse(set) or Merge(set, weight) with one of the live sets {list(pool.ids)}",
+        remedy,
         f"policy {policy!r}",
     )
 

@@ -35,6 +35,9 @@ __all__ = [
     "RaisedError",
     "Subject",
     "check",
+    "error_line",
+    "line_of_author",
+    "told_line",
 ]
 
 T = TypeVar("T")
@@ -74,16 +77,16 @@ def error_line(error: BaseException) -> str:
         why = error_line(error.__cause__).removeprefix(f"{PluginError.__name__}: ")
         target = str(error)
         # no line of the plugin is at fault, but what it lacks
-        if not _line_of_author(error.__cause__) and target not in why:
+        if not line_of_author(error.__cause__) and target not in why:
             why += f" (build of {target!r})"
         return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
     line = f"{type(error).__name__}: {text}"
-    place = _line_of_author(error)
+    place = line_of_author(error)
     return f"{line} ({place})" if place else line
 
 
-def _line_of_author(error: BaseException) -> str:
+def line_of_author(error: BaseException) -> str:
     """Return the line of the component's code that raised an error, as :func:`told_line` does; or nothing."""
     # a module that cannot be imported has its line in the cause of the error
     raised: BaseException | None = error

@@ -46,7 +46,7 @@ The exit code is 1 if a check fails."""
 @json_option("Print a JSON list.")
 @click.pass_context
 def check(context: click.Context, /, names: Sequence[str], as_json: bool, **options: Any) -> None:
-    """Print a line per check, and at the end what has failed and why."""
+    """Print a line per check, and at the end which have failed."""
     checks = checks_of(*names, **options)
     tracebacks = bool(context.meta.get(TRACEBACK))
     # prints as it goes: all checks take minutes
@@ -126,7 +126,7 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
 
 
 def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int) -> None:
-    """Print how many checks passed, failed, were skipped and not tried, and at last what failed and why."""
+    """Print how many checks passed, failed, were skipped and not tried, and at last which failed."""
     from rich.text import Text
 
     counts = Counter(result.status for result in results)
@@ -141,12 +141,10 @@ def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int)
             f"{counted(len(components), 'component')} in {seconds:.1f} s"
         )
     )
-    # a cause of several failures of a component stands once
-    causes: dict[tuple[str, str], list[str]] = {}
+    # names alone: the cause stands below the check
+    failed: dict[str, list[str]] = {}
     for result in results:
         if result.status == "failed":
-            cause = (f"{result.kind} {result.component}", result.message)
-            causes.setdefault(cause, []).append(result.check)
-    for (component, message), checks in causes.items():
-        told = f"  failed: {component}: {', '.join(checks)}: {message}"
-        out.print(Text(told, style="red"), soft_wrap=True)
+            failed.setdefault(f"{result.kind} {result.component}", []).append(result.check)
+    for component, checks in failed.items():
+        out.print(Text(f"  failed: {component}: {', '.join(checks)}", style="red"), soft_wrap=True)

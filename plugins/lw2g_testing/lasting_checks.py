@@ -11,7 +11,7 @@ from lw2g.model.parts import lasting
 from lw2g_testing.cases import ContractViolation, Subject, check
 from lw2g_testing.changes import changed, same_predictions
 from lw2g_testing.guards import bearing
-from lw2g_testing.moved_session import declares
+from lw2g_testing.moved_session import declares, require_sites
 from lw2g_testing.small_run import Learned, SmallRun, evaluate, learned, opened, resumed, run_again
 
 PROTECTED = float(torch.finfo(torch.float32).eps)
@@ -102,12 +102,13 @@ def _agree(now: tuple[Predictions, Tensor], before: Learned) -> bool:
 
 def _is_protected(subject: Subject) -> bool:
     component: BaselineComponent = subject.component
-    return not component.joint and declares(subject, "sites")
+    return not component.joint and component.has_sites
 
 
 @check("baseline", applies=_is_protected)
 def check_protection_holds(subject: Subject) -> None:
     """Training a reused set changes its parameters, but no linear output of old activations."""
+    require_sites(subject)
     run = learned(subject)
     after = run.after[1].sites
     free = trained = 0

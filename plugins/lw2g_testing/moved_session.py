@@ -19,7 +19,7 @@ from lw2g_testing.changes import modules_of
 from lw2g_testing.guards import seeded
 from lw2g_testing.small_run import NO_RUN, begin, opened, whole
 
-__all__ = ["MovedSession", "declares", "moved_session"]
+__all__ = ["MovedSession", "declares", "moved_session", "require_sites"]
 
 _MOVED = 0.3
 """Standard deviation of the random motion of each parameter."""
@@ -34,6 +34,16 @@ def declares(subject: Subject, what: str) -> bool:
     """
     facts: dict[str, bool] = subject.once("facts", lambda: _facts(subject))
     return facts.get(what, True)
+
+
+def require_sites(subject: Subject) -> None:
+    """Skip a check of sites where a baseline declares none.
+
+    Raises:
+        NotApplicable: It declares none.
+    """
+    if not declares(subject, "sites"):
+        raise NotApplicable("no sites: nothing is measured or protected")
 
 
 def _facts(subject: Subject) -> dict[str, bool]:

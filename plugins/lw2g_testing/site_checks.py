@@ -16,7 +16,7 @@ from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
 from lw2g_testing.cases import ContractViolation, Subject, check
 from lw2g_testing.guards import seeded
-from lw2g_testing.moved_session import MovedSession, declares, moved_session
+from lw2g_testing.moved_session import MovedSession, moved_session, require_sites
 
 _ENERGY = 0.9
 _NOTHING = 1e-6
@@ -26,7 +26,7 @@ OUTSIDE = 1e-3
 
 
 def _has_sites(subject: Subject) -> bool:
-    return declares(subject, "sites")
+    return subject.component.has_sites  # type: ignore[no-any-return]
 
 
 def _grows(subject: Subject) -> bool:
@@ -51,6 +51,7 @@ def _called(set_id: int | None, site: Site) -> str:
 @check("baseline", applies=_has_sites)
 def check_sites_are_what_they_say(subject: Subject) -> None:
     """Sites have unique names, parameters of their owner, taps that fire, and matching widths."""
+    require_sites(subject)
     now = moved_session(subject)
     declared = _declared(now)
     _require_names(declared)
@@ -156,6 +157,7 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
 @check("baseline", applies=_has_sites)
 def check_taps_read_what_is_multiplied(subject: Subject) -> None:
     """A site's tap reads the activation that its parameter multiplies: it spans the gradient."""
+    require_sites(subject)
     now = moved_session(subject)
     for set_id, sites in _declared(now):
         exact = [site for site in sites if site.activation.exact]
@@ -247,6 +249,7 @@ def _gradients(sites: Sequence[Site], loss_of: Callable[[], Tensor]) -> dict[int
 @check("baseline", applies=lambda subject: _grows(subject) and _has_sites(subject))
 def check_probe_reaches_measured_sites(subject: Subject) -> None:
     """The gradient of the probe loss reaches every measured site of a trained set."""
+    require_sites(subject)
     now = moved_session(subject)
     task = now.session.parts.infos[-1]
     measured: list[tuple[int | None, Site]] = []

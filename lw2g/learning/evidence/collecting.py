@@ -298,6 +298,7 @@ def _through_sets(
             sites,
             step,
             lambda set_id, features: seen.setdefault(set_id, []).append(features),
+            whose=parts.names[0],
         )
     if needs & {"features", "fitted"}:
         unseen = [set_id for set_id in places if set_id not in seen]
@@ -322,7 +323,15 @@ def _fitted(
         if of_set.sites:
             sites[set_id] = list(of_set.sites.values())
             heads[set_id] = FittedHead(evidence_sample, features[set_id])
-    return group_gradients(evidence_sample, parts.baseline, parts.pool, sites, step, fitted=heads.__getitem__)
+    return group_gradients(
+        evidence_sample,
+        parts.baseline,
+        parts.pool,
+        sites,
+        step,
+        fitted=heads.__getitem__,
+        whose=parts.names[0],
+    )
 
 
 def _retrieved(parts: RunParts, evidence_sample: EvidenceSample) -> Tensor | None:

@@ -21,6 +21,7 @@ from lw2g.interfaces.pool import Pool, Routing
 from lw2g.interfaces.site import Site
 from lw2g.learning.evidence.draws import head_draws
 from lw2g.learning.evidence.evidence_sample import EvidenceSample
+from lw2g.runtime.returned import require_probe_graph
 
 __all__ = ["GroupGradients", "GroupedForward", "each_its_own", "group_gradients", "set_features"]
 
@@ -123,6 +124,7 @@ def group_gradients(
     step: Callable[[int], None] = lambda count: None,
     seen: Callable[[int, Tensor], object] = lambda candidate, features: None,
     fitted: Callable[[int], Loss] | None = None,
+    whose: str = "baseline",
 ) -> dict[int, GroupGradients]:
     """Return each candidate's gradients of the probe loss.
 
@@ -138,6 +140,10 @@ def group_gradients(
         seen: Told each candidate's features of some images ``[B, F]``, in the order of the evidence sample.
         fitted: Gives the loss of a candidate in place of the probe loss under draws of the head: then there
             is one draw.
+        whose: Kind and name of the baseline, for messages.
+
+    Raises:
+        ContractError: Features or the loss have no gradient at all.
     """
     scope = baseline.scope
     passes = scope.passes(list(sites))
@@ -166,7 +172,7 @@ def group_gradients(
                 forward = GroupedForward(
                     baseline=baseline, routing=scope.force(pool, together[0]), sites=[wanted]
                 )
-            features, gradients = _gradients(evidence_sample, forward, part, losses)
+            features, gradients = _gradients(evidence_sample, forward, part, losses, whose)
             parts.append(features)
             groups += gradients
         return parts, groups
@@ -241,7 +247,11 @@ def _losses(
 
 
 def _gradients(
-    evidence_sample: EvidenceSample, forward: GroupedForward, batch: Batch, losses: Sequence[Loss]
+    evidence_sample: EvidenceSample,
+    forward: GroupedForward,
+    batch: Batch,
+    losses: Sequence[Loss],
+    whose: str,
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Return features, and the sums over each group of the gradients at its sites, ``[draws, rows, dim]``."""
     every = list(chain.from_iterable(forward.sites))
@@ -256,6 +266,7 @@ def _gradients(
         # the forward's graph stays until the last draw has gone back through it
         with torch.enable_grad(), evidence_sample.engine.autocast():
             loss = loss_of(features, batch)
+        require_probe_graph(features, loss, whose)
         is_last = number + 1 == len(losses)
         raw = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=not is_last)
         by_id: dict[int, Tensor] = {}
