@@ -17,5 +17,6 @@ def lw2g_commands() -> list[Command]:
             help="Print tables of runs, with published values beside ours.",
             target="lw2g_page.report_command:report",
             group=STUDIES,
+            rank=3,
         ),
     ]
