@@ -224,18 +224,9 @@ class Catalogue:
         raise self._unknown("component", name)
 
     def _require_loaded(self, name: str) -> None:
-        """Refuse a name under which a component is refused, or a plugin that cannot be loaded.
-
-        Raises:
-            PluginError: There is one; the message says why.
-        """
-        problems = []
-        for (_, refused_name), problem in self.refused.items():
-            if refused_name == name:
-                problems.append(problem)
-        for problem in self.problems:
-            if problem.is_of(name):
-                problems.append(problem)
+        """Raise a ``PluginError`` that says why if a component or a plugin of this name cannot be used."""
+        problems = [problem for (_, refused), problem in self.refused.items() if refused == name]
+        problems += [problem for problem in self.problems if problem.is_of(name)]
         if problems:
             raise PluginError("\n".join(dict.fromkeys(map(str, problems)))) from problems[0].error
 

@@ -353,7 +353,7 @@ def check_seeds_no_generator(subject: Subject) -> None:
     baseline = session.parts.baseline
     if subject.component.kind == "baseline":
         component: Any = baseline
-        chosen = session.parts.config.baseline
+        chosen: Any = session.parts.config.baseline
     else:
         component = session.parts.retrieval
         chosen = session.parts.config.retrieval

@@ -40,6 +40,13 @@ class CannotBeBuilt(KeyCosine):
         raise ConfigError("it needs wider features")
 
 
+@breaks("seeds_no_generator", "^build seeds torch's global generator")
+class Seeds(KeyCosine):
+    def __init__(self, config, context):
+        torch.manual_seed(0)
+        super().__init__(config, context)
+
+
 @breaks("learns_a_small_stream", "'NoStrategy' has no 'begin_task', so it is no retrieval")
 class NoStrategy(nn.Linear):
     def __init__(self, config, context):

@@ -14,6 +14,7 @@ from lw2g.interfaces.site import Activation
 from lw2g.vit.taps import Tap
 from lw2g_prompts.plugin import S_PROMPT_PLUS_PLUS
 from lw2g_prompts.s_prompt import SPromptPlusPlus
+from lw2g_testing import contract_cases
 
 BROKEN = Broken(evolving(S_PROMPT_PLUS_PLUS, presets={}, tuned={}))
 breaks = BROKEN.breaks
@@ -158,6 +159,23 @@ class CountsDraws(SPromptPlusPlus):
     def draw_head(self, task):
         super().draw_head(task)
         self.count += 1
+
+
+class NoSites(SPromptPlusPlus):
+    def sites(self, parameters):
+        return []
+
+
+@pytest.mark.slow
+def test_sites_that_are_none_are_skipped_with_the_reason() -> None:
+    """Checks of sites stay in the list, so that an author sees that nothing is protected."""
+    record = attrs.evolve(S_PROMPT_PLUS_PLUS, name="no-sites", build=NoSites, presets={}, tuned={})
+    results = {case.check.name: case.result() for case in contract_cases(record)}
+    skipped = {name: result.message for name, result in results.items() if result.status == "skipped"}
+    checks = ("sites_are_what_they_say", "taps_read_what_is_multiplied", "probe_reaches_measured_sites")
+    assert skipped == dict.fromkeys(
+        (*checks, "protection_holds"), "no sites: nothing is measured or protected"
+    )
 
 
 test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each

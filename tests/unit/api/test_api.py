@@ -16,7 +16,7 @@ import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
-from lw2g.errors import ComponentError, ConfigError, DataError, Lw2gError
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, Lw2gError
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
@@ -252,6 +252,34 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
     ):
         with pytest.raises(ConfigError, match=meant):
             call()
+
+
+def test_a_missing_argument_is_told_like_a_misspelt_one():
+    """By every function that needs one."""
+    for call in (lw2g.load, lw2g.sweep, lw2g.continue_run, lw2g.export):
+        with pytest.raises(ConfigError, match=r"^\w+: the argument is missing; give \w+=\.\.\.$"):
+            call()
+
+
+def test_a_function_that_returns_no_decision_is_told_by_its_line(tmp_path):
+    """Where no set lives yet, what is left to return is a new one."""
+
+    def decide(evidence):
+        return "grow"
+
+    place = rf"\(.*{Path(__file__).name}:{decide.__code__.co_firstlineno}\)"
+    told = (
+        rf"^this program: policy 'local-decide', decide: returned 'grow' {place}; there is no set .*Grow\(\)$"
+    )
+    with pytest.raises(ContractError, match=told):
+        lw2g.run(
+            baseline="dual-prompt",
+            benchmark="digits",
+            policy=decide,
+            device="cpu",
+            out=tmp_path / "run",
+            epochs=1,
+        )
 
 
 def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(tmp_path):

@@ -193,7 +193,7 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
         home / "e",
     )
     assert function("a", "b") == ("a", "b", (), None)
-    with pytest.raises(TypeError, match=r"function\(\) missing 1 required positional argument: 'name'"):
+    with pytest.raises(ConfigError, match=r"^name: the argument is missing; give name=\.\.\.$"):
         function("a")  # type: ignore[call-arg]
     wrong: tuple[tuple[tuple[Any, ...], str], ...] = (
         ((None, "b"), "one: expected a path but got None; give the path of a file or a folder$"),

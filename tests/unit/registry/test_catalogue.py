@@ -124,6 +124,8 @@ def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
     )
     with pytest.raises(UnknownComponentError, match="; a plugin of your own is found once it is installed"):
         catalogue.get("policy", "mine")
+    with pytest.raises(PluginError, match=r"plugin 'broken' .*; fix it"):
+        catalogue.get("policy", "broken")  # the cause at once
 
 
 class Odd(Exception):

@@ -150,7 +150,7 @@ def test_a_broken_promise_ends_with_1_and_what_to_do() -> None:
     at = next(number for number, line in enumerate(lines) if line.startswith("FAIL"))
     assert "decides_on_any_evidence" in lines[at]
     assert lines[at + 1].startswith("-> decide reuses set -1 on task 0 [no set]; return the set attribute")
-    assert lines[-1].startswith("failed: policy wrong: decides_on_any_evidence: decide reuses set -1 on task")
+    assert lines[-1] == "failed: policy wrong: decides_on_any_evidence"
 
 
 def test_an_error_of_the_component_is_one_failure_among_others() -> None:
@@ -190,7 +190,7 @@ def test_what_cannot_be_built_is_told_once_and_alone() -> None:
     told = " ".join(result.stdout.split())
     says = "cannot be built: plugin 'good': baseline 'lost' names the retrieval 'centroid'; there are "
     assert told.count(f"-> {says}") == 1
-    assert told.count("cannot be built") == 2  # the last line repeats it
+    assert told.count("cannot be built") == 1  # the last line has names alone
     assert re.search("0 passed, 1 failed, 0 skipped, [0-9]+ not tried, as they would meet the error", told)
 
 
@@ -200,13 +200,14 @@ class Crashes(Grows):
 
 
 def test_an_error_is_told_by_the_author_s_own_line() -> None:
-    """With file, number and text of the line, below the check and in the last line."""
+    """With file, number and text of the line, once, below the check."""
     result = invoke("crashes")
     code = Path(__file__).read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(code, 1) if "return self.margn " in text)
     own = f"{Path(__file__).name}:{line}, in decide: return self.margn  # type"
-    assert own in result.stdout.splitlines()[-1]
-    assert " ".join(result.stdout.split()).count("has no attribute 'margn'") == 2
+    told = "".join(result.stdout.split())  # a terminal breaks the line anywhere
+    assert told.count(own.replace(" ", "")) == 1
+    assert told.count("hasnoattribute'margn'") == 1
     assert "Traceback" not in result.stdout
     assert "Traceback" in invoke("crashes", "--traceback").stdout
 
