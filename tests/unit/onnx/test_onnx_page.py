@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 import lw2g
 from browsers import chromium
@@ -65,13 +65,18 @@ def expected(folder: Path, name: str) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_the_program_in_python_names_the_classes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pillow alone prepares an image as lw2g does, but for the rounding of single pixels."""
+    """Pillow alone prepares an image as lw2g does, EXIF too, but for the rounding of single pixels."""
     (program,) = re.findall(r"```python\n(.*?)```", (HOWTO / "onnx.md").read_text(encoding="utf-8"), re.S)
     monkeypatch.chdir(folder)
+    with Image.open(f"{CLASSES[1]}.png") as image:
+        turned = image.getexif()
+        turned[ExifTags.Base.Orientation] = 6
+        image.save("turned.png", exif=turned)
+    pictures = (*CLASSES, "turned")
     names: dict[str, Any] = {}
     exec(program, names)
-    answers = names["classify"](*(f"{name}.png" for name in CLASSES))
-    for name, (best, share) in zip(CLASSES, answers, strict=True):
+    answers = names["classify"](*(f"{name}.png" for name in pictures))
+    for name, (best, share) in zip(pictures, answers, strict=True):
         ours = expected(folder, name)
         assert best == max(ours, key=ours.__getitem__)
         assert share == pytest.approx(ours[best], abs=5e-3)

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from multiprocessing import parent_process
+from pathlib import Path
 
 import attrs
 import pytest
@@ -429,7 +430,7 @@ def test_what_are_no_phases_is_told_with_what_to_return(go, monkeypatch, found):
     from lw2g_prompts.s_prompt import SPromptPlusPlus
 
     monkeypatch.setattr(SPromptPlusPlus, "phases", lambda *_: found)
-    told = re.escape(f"phases: returned {found!r}; return a list of TrainingPhase")
+    told = re.escape(f"phases: returned {found!r} (") + r".*:\d+\); return a list of TrainingPhase"
     with pytest.raises(ContractError, match=OWN + told):
         go()
 
@@ -439,7 +440,9 @@ def test_what_is_no_set_is_told_with_what_to_return(go, monkeypatch):
     from lw2g_prompts.s_prompt import SPromptPlusPlus
 
     monkeypatch.setattr(SPromptPlusPlus, "new_set", lambda *_: None)
-    with pytest.raises(ContractError, match=OWN + "new_set: returned None; return a torch Module"):
+    with pytest.raises(
+        ContractError, match=OWN + r"new_set: returned None \(.*:\d+\); return a torch Module"
+    ):
         go()
 
 
@@ -517,9 +520,11 @@ def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
 
 @pytest.mark.parametrize("result", [None, Reuse(7), Reuse("0"), Reuse(-1), Grow])
 def test_a_policy_that_returns_no_decision_is_told_what_to_return(go, acts, result):
-    """None, a word, a set that does not live or a class are contract errors with the remedy."""
+    """None, a word, a set that does not live or a class are contract errors with the line and the remedy."""
     acts["decide"] = lambda: result
-    with pytest.raises(ContractError, match=r"policy 'bad-policy', decide: .*; return Grow\(\), or Reuse"):
+    place = rf"\(.*{Path(__file__).name}:\d+\)"
+    told = rf"policy 'bad-policy', decide: .* {place}; there is no set to reuse yet: return Grow\(\)"
+    with pytest.raises(ContractError, match=told):
         go()
 
 
