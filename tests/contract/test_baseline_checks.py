@@ -321,8 +321,10 @@ def test_a_strategy_that_is_broken_itself_is_to_be_checked_first() -> None:
 
 
 def test_a_check_that_says_nothing_is_not_collected() -> None:
-    """A baseline without sites has no check of sites, and one of a fixed set none of evidence."""
-    plain, grown = ({case.check.name for case in contract_cases(name)} for name in ("no-prompt", SANE.name))
+    """A baseline that says so (``has_sites``) has no check of sites, and one of a fixed set none of evidence."""
+    plain, grown = (
+        {case.check.name for case in contract_cases(name)} for name in ("aper-adapter", SANE.name)
+    )
     about = {"sites_are_what_they_say", "protection_holds", "evidence_changes_nothing", "head_is_drawn_anew"}
     assert not about & plain
     assert about <= grown
