@@ -321,7 +321,7 @@ def test_a_strategy_that_is_broken_itself_is_to_be_checked_first() -> None:
 
 
 def test_a_check_that_says_nothing_is_not_collected() -> None:
-    """A baseline that says so (``has_sites``) has no check of sites, and one of a fixed set none of evidence."""
+    """Of a record without sites none of sites is collected, and of a fixed set none of evidence."""
     plain, grown = (
         {case.check.name for case in contract_cases(name)} for name in ("aper-adapter", SANE.name)
     )
