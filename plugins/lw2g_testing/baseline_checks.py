@@ -364,8 +364,9 @@ def check_seeds_no_generator(subject: Subject) -> None:
         works["new_set"] = lambda: baseline.new_set(None)
     trained = [phase for phase in component.phases(context) if isinstance(phase, TrainingPhase)]
     batch = MovedSession(session=session).of_task(0)
-    for phase in trained[:1]:  # a later one may need what the first leaves
-        works[f"the step of phase {phase.name!r}"] = lambda: phase.step(batch)  # noqa: B023
+    if trained:  # a later phase may need what the first leaves
+        first = trained[0]
+        works[f"the step of phase {first.name!r}"] = lambda: first.step(batch)
     for what, work in works.items():
         try:
             states = [_state_after(seed, work) for seed in (1, 2)]

@@ -241,13 +241,15 @@ def test_commands_of_lw2g_ask_no_other_package(site: Path, monkeypatch: pytest.M
     assert load_commands(third_party=False).problems == ()
 
 
-def test_photo_commands_are_listed_in_the_order_of_their_use() -> None:
-    """By their ranks, whichever package brings them; of a heading without ranks by name."""
+def test_commands_are_listed_in_the_order_of_their_use() -> None:
+    """By their ranks, whichever package brings them; under a heading without ranks by name."""
     helped = typed("--help").stdout
     listed = {}
-    for heading in ("Models of photos", "Studies"):
+    for heading in ("Models of photos", "Studies", "Components, data and installation"):
         rows = helped.partition(f"{heading}:\n")[2].partition("\n\n")[0].splitlines()
         listed[heading] = [row.split()[0] for row in rows]
     first = ["start", "predict", "learn", "test", "show", "teach", "unlearn", "export"]
     assert listed["Models of photos"] == [*first, "push", "pull", "peft"]
-    assert listed["Studies"] == sorted(listed["Studies"])
+    assert listed["Studies"] == ["run", "sweep", "report", "runs", "resume", "continue", "fork", "config"]
+    without = listed["Components, data and installation"]
+    assert without == sorted(without)
