@@ -297,6 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.confirm:
         confirmed.confirm(ROOT, given.confirm, MARKED)
         return 0
+    print("reading all packs, which takes a minute or more", file=sys.stderr)
     stored = stored_runs(STORE, load_catalogue())
     if given.packs == FROZEN:
         print("\n".join(of_experiment("frozen", "frozen_page").behind(stored, ROOT)))

@@ -69,8 +69,8 @@ LEGEND = """
   all. `lda`, whose [shrinkage is not tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on
   {legend/rows/weak}: the frozen answer is above it there, with its interval. This column orders the rows;
   with fewer orders neither column compares them with the others. Few orders say little of further ones: of
-  {legend/rows/few} intervals over several orders that exclude zero, t intervals over orders alone hold it
-  for {legend/rows/other}; {legend/rows/flat} have none, as their orders all end alike.
+  {legend/rows/few} intervals over several orders that exclude zero, t intervals over orders alone contain
+  zero for {legend/rows/other}; {legend/rows/flat} have none, as their orders all end alike.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.

@@ -142,13 +142,14 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
-        here, there = (
-            " and ".join(f"{own.mean:+.1f} points against {NAMED[row]}" for row, own in rows.items() if own)
-            for rows in (every, both)
-        )
+        told = [
+            f"against {NAMED[row]} {every[row].mean:+.1f} points on these hundred classes, "
+            f"{both[row].mean:+.1f} on twenty of them"
+            for row in both
+        ]
         yield (
-            f"With {images} images a class it has {here} on these hundred classes, {there} on twenty of them "
-            "(`few-cifar-twenty`, below; exploratory: one draw and other test images)."
+            f"With {images} images a class it has {'; '.join(told)} (`few-cifar-twenty`, below; exploratory: "
+            "one draw and other test images)."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))

@@ -224,8 +224,7 @@ def experiment_options(command: F) -> F:
             "--orders",
             callback=_parse_seeds,
             metavar="1,2,3|1-5",
-            cls=Further,
-            help="A run per class order, drawn by benchmark.order_seed; with --seeds one per order and seed.",
+            help="A run per class order; with --seeds per both.",
         ),
         option_of(run, "out", metavar="DIR", type=path),
         field_option(RunConfig, "device", cls=Further),  # which is found without it

@@ -436,7 +436,7 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
         marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
     if any(row.alike for row in table.rows):
         marks.append(
-            "alike: the same answers in each; between such rows intervals are over test images alone"
+            "alike: the same final answers in each; between such rows intervals are over test images alone"
         )
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)

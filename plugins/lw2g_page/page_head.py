@@ -112,7 +112,7 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
     number = f"{_end_of(best):.1f} %"
     over = ""
     if best.alike:
-        over = f", with the same answers in {_runs_of(best.number)}"
+        over = f", with the same final answers in {_runs_of(best.number)}"
     elif len(best.runs) > 1:
         over = f", mean of {_runs_of(best.number)}"
     tasks = best.runs[0].tasks

@@ -70,7 +70,7 @@ def init(directory: Path) -> None:
     click.echo(f"then: {begin}git -C {place} add . && git -C {place} commit -m store")
     click.echo(
         f"then, with your words: lw2g submit RUN --out {place} --new-protocol --who NAME "
-        f"--licence {stores.LICENCES[0]} --tuned-on nothing --runs 1"
+        f"--licence {stores.LICENCES[0]} --tuned-on 'WHAT, ON WHICH IMAGES' --runs 1"
     )
     named = f"first lw2g store protocol {place} RUN --data NAME"
     click.echo(f"a run on your own images: {named}, then submit it without --new-protocol")

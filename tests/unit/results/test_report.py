@@ -1027,7 +1027,8 @@ def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypa
     for rows, over in (((always, least), "over test images, "), (table.rows, both)):
         told = on_differences(attrs.evolve(table, rows=rows), "always")
         assert any(over in part for part in told)
-    assert any(one.startswith("alike: the same answers in each") for one in remarks_on(table, [FAA], None))
+    alike = "alike: the same final answers in each"
+    assert any(one.startswith(alike) for one in remarks_on(table, [FAA], None))
     assert SAME in remarks_on(attrs.evolve(table, rows=(always, least)), [FAA], "always")
     assert SAME not in remarks_on(attrs.evolve(table, rows=(always, most)), [FAA], "always")
 
