@@ -37,29 +37,29 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
         (
             ".",
             "photos/ant",
-            "if 'ant' is a class, give 'photos' (then 'bee' is a class, too), or {alone}; else ",
+            "photos/ant/CLASS/IMAGE; or, if 'ant' is a class, give 'photos' (then 'bee' is a class, too)",
         ),
         (
             "photos",
             "ant",
-            "if 'ant' is a class, give '{root}/photos' (then 'bee' is a class, too), or {alone}; else ",
+            "ant/CLASS/IMAGE; or, if 'ant' is a class, give '{root}/photos' (then 'bee' is a class, too)",
         ),
-        (".", "alone/ant", "if 'ant' is a class, give 'alone'; else "),
-        ("alone/ant", ".", "if 'ant' is a class, give '{root}/alone'; else "),
-        (".", "some/loose", "if 'loose' is a class, {alone}; else "),
+        (".", "alone/ant", "alone/ant/CLASS/IMAGE; or, if 'ant' is a class, give 'alone'"),
+        ("alone/ant", ".", "CLASS/IMAGE; or, if 'ant' is a class, give '{root}/alone'"),
+        (".", "some/loose", "some/loose/CLASS/IMAGE"),
+        (".", "mixed/ant", "mixed/ant/CLASS/IMAGE"),
     ],
 )
 def test_a_class_in_place_of_its_folder_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, given: str, remedy: str
 ) -> None:
-    """The folder above it is the one to give where it holds nothing else; other classes there are named."""
-    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant"]
+    """First come folders for classes; then the folder above, where all folders in that hold images."""
+    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant", "mixed", "mixed/ant"]
     root = _written(tmp_path, *(f"{name}/1.png" for name in names))
     monkeypatch.chdir(root / cwd)
     with pytest.raises(DataError) as told:
         read_class_folders(Path(given))
-    remedy = remedy.format(alone="move it into a folder of its own and give that", root=root)
-    assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
+    assert told.value.remedy == f"make a folder for each class: {remedy.format(root=root)}"
 
 
 @pytest.mark.parametrize(

@@ -372,7 +372,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ),
         ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
-        ("loose", "the image '0.png' lies in no class; if 'loose' is a class, move"),
+        ("loose", "the image '0.png' lies in no class; make a folder for each class: .*loose/CLASS/IMAGE$"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
@@ -789,14 +789,21 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "not checked, as a single image cannot be left out: Bee 1, eel\n" in done.stderr
-    assert done.stderr.count("did you mean") == 1
-    assert "note: 'Be-e' is a new class beside 'bee': did you mean 'bee'?" in done.stderr
+    assert done.stderr.count("if both are one") == 1
+    assert (
+        "note: 'Be-e' is a new class beside 'bee': if both are one, rename the folder to 'bee' "
+        "and learn from the model before\n"
+    ) in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
-    assert done.stdout == f"{tmp_path / 'less'} (from {tmp_path / 'out'}): 4 classes; gone: ant\n", (
-        done.output
-    )
+    made, accuracy, following = done.stdout.splitlines()
+    assert made == f"{tmp_path / 'less'} (from {tmp_path / 'out'}): 4 classes; gone: ant"
+    assert re.match(r"accuracy: .* images?, each left out in turn", accuracy)
+    assert following.startswith(f"next: lw2g predict {tmp_path / 'less'} PHOTO")
+    assert "remove that folder" in done.stderr
+    done = command("unlearn", tmp_path / "out", "--last", "--out", tmp_path / "before", "--device", "cpu")
+    assert "stays as it is, and still knows them\n" in done.stderr
 
 
 def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
