@@ -1006,7 +1006,7 @@ def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: 
 
 
 def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
+    """`docs/howto/learn.md`, first block: a model, a class, an image, the step back, and the class."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(glyphs / "first", "photos")
     shutil.copytree(glyphs / "cat", "new")
@@ -1014,13 +1014,14 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
     if not page.exists():
         pytest.skip("needs the source tree")
-    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:6]
     assert "--backbone vit-tiny" in lines[0]  # whose weights are not here; the images are drawings
     for line in lines:
-        done = command(*shlex.split(line.replace("vit-tiny", "micro"), comments=True)[1:])
+        done = command(*shlex.split(line.replace("vit-tiny", "micro").replace("cup", "cat"), comments=True)[1:])
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
+    assert lw2g.load("model-4").known == ("ant", "bee")
 
 
 class _Nearest(ClosedForm):
