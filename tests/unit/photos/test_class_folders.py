@@ -114,10 +114,10 @@ def test_what_start_cannot_begin_with_has_a_command(tmp_path: Path, monkeypatch:
     require_photos(Path(photos), Path("new"), "")
 
 
-def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
+def test_the_neighbours_of_a_class_are_looked_at_until_one_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that cannot be opened is none; of many, those behind the named ones are not read."""
+    """One that cannot be opened is none: the folder above is not offered, and no other one is read."""
     names = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
     root = _written(tmp_path, *(f"{name}/1.png" for name in names))
     listed = []
@@ -125,16 +125,21 @@ def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
 
     def closed(folder: Path) -> Iterator[Path]:
         listed.append(folder.name)
-        if folder.name == "bee":
+        if folder.name == "cat":
             raise PermissionError(folder)
         return list_folder(folder)
 
     monkeypatch.setattr(Path, "iterdir", closed)
     with pytest.raises(DataError) as told:
         require_classes(root / "ant")
-    assert f"give {str(root)!r} (then 'cat', 'dog', 'eel', ... are classes, too), or " in told.value.remedy
-    assert "fox" in listed
-    assert "gnu" not in listed
+    assert told.value.remedy == f"make a folder for each class: {root / 'ant' / 'CLASS' / 'IMAGE'}"
+    assert {"bee", "cat"} <= set(listed)
+    assert "dog" not in listed
+    monkeypatch.undo()
+    with pytest.raises(DataError) as told:
+        require_classes(root / "ant")
+    above = f"give {str(root)!r} (then 'bee', 'cat', 'dog', ... are classes, too)"
+    assert told.value.remedy.endswith(f"; or, if 'ant' is a class, {above}")
 
 
 def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:
