@@ -233,7 +233,18 @@ def missing_run(directory: Path, *, goes_on: bool = False) -> DataError:
         if len(runs) == 1:
             way = f"give that one: {as_word(runs[0])}"
         return DataError(f"{where} holds {counted(len(runs), 'run')}", way)
+    models = [path for path in entries if (path / MANIFEST).is_file()]
+    if models:
+        return DataError(f"{where} holds {counted(len(models), 'model')}", _way_to_model(models))
     return DataError(f"no model and no run at {where}", remedy)
+
+
+def _way_to_model(models: Sequence[Path]) -> str:
+    """Return which models lie in a folder: the last one, where numbers tell it as in lw2g teach."""
+    if all(path.name.isdecimal() for path in models):
+        latest = max(models, key=lambda path: int(path.name))
+        return f"the latest: {as_word(latest)}"
+    return f"these are {_named(sorted(models))}"
 
 
 def _way_from_sweep(sweep: Path, *, goes_on: bool) -> str:

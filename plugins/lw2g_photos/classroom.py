@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -56,10 +57,12 @@ _NOTHING: dict[str, Any] = {
     "steps": 0,
     "undo": False,
     "forgot": False,
+    "anew": False,
     "check": None,
     "total": "",
     "cost": "",
     "confusion": None,
+    "use": "",
 }
 """What the page shows before there is a model."""
 _SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
@@ -385,7 +388,10 @@ class Classroom:
         if not report and steps:  # none was made just now
             check = {"classes": []} | steps[-1].checks
         total = ""
-        if check and (lead := leading_check({**check, **measures}, has_old_classes=len(steps) > 1)):
+        lead = None
+        if check:
+            lead = leading_check({**check, **measures}, has_old_classes=len(steps) > 1)
+        if check and lead is not None:
             # of what is known now: a class may have been forgotten since
             total = lead.words
             check = {**check, "classes": _as_told(check["classes"], lead)}
@@ -401,10 +407,13 @@ class Classroom:
             "steps": len(steps),
             "undo": len(steps) > 0 and len(manifest.tasks) > 1,
             "forgot": False,
+            # images that were set apart were asked when the step was learned, those left out just now
+            "anew": lead is not None and lead.leaves_out,
             "check": check,
             "total": total,
             "cost": cost,
             "confusion": None if wrong is None else wrong.int().tolist(),
+            "use": f"In a terminal: lw2g predict {shlex.quote(as_typed(str(directory.absolute())))} PHOTO",
         }
 
 

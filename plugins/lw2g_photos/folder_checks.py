@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from lw2g.api.recorded import holds_model
@@ -105,11 +104,11 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
             what = f"the image {loose[0]!r} lies in no class"
         elif loose:
             what = f"{counted(len(loose), 'image')} lie in no class, first {loose[0]!r}"
-        remedy = "make a folder for each class: FOLDER/CLASS/IMAGE"
+        remedy = f"make a folder for each class: {folder / 'CLASS' / 'IMAGE'}"
         if loose and names:
             remedy = f"move {'it' if len(loose) == 1 else 'each'} into a class folder, or out of {folder}"
         elif loose:
-            remedy = f"if {_called(folder).name!r} is a class, {_holding(folder)}; else {remedy}"
+            remedy += _or_above(folder)
         raise DataError(f"{str(folder)!r}: {what}", remedy)
     _require_no_splits(folder, names)
     _require_no_domains(folder, names, backbone)
@@ -122,20 +121,19 @@ def _called(folder: Path) -> Path:
     return folder if folder.parent.name not in ("", "..") else Path(os.path.abspath(folder))
 
 
-def _holding(folder: Path) -> str:
-    """Return in words what to give in place of the folder of a class: one that holds it."""
+def _or_above(folder: Path) -> str:
+    """Return in words to give the folder above, where all folders in that look like classes; else nothing."""
     folder = _called(folder)
-    above = f"give {str(folder.parent)!r}"
-    others = [entry for entry in folder.parent.iterdir() if entry.name != folder.name]
-    if all(is_hidden(other.name) for other in others):
-        return above
-    alone = "move it into a folder of its own and give that"
-    found = (other.name for other in sorted(others) if _holds_images(other))
-    classes = list(islice(found, _SHOWN + 1))  # one more than is shown says that there are more
-    if not classes:
-        return alone
-    are = "is a class" if len(classes) == 1 else "are classes"
-    return f"{above} (then {first_names(classes)} {are}, too), or {alone}"
+    beside = [entry for entry in sorted(folder.parent.iterdir()) if not is_hidden(entry.name)]
+    others = [entry for entry in beside if entry.is_dir() and entry.name != folder.name]
+    has_loose = any(entry.suffix.lower() in image_endings() for entry in beside if entry.is_file())
+    if has_loose or not all(map(_holds_images, others)):
+        return ""
+    words = f"; or, if {folder.name!r} is a class, give {str(folder.parent)!r}"
+    if others:
+        are = "is a class" if len(others) == 1 else "are classes"
+        words += f" (then {first_names([other.name for other in others])} {are}, too)"
+    return words
 
 
 def _holds_images(entry: Path) -> bool:

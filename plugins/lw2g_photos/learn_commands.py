@@ -24,6 +24,7 @@ from lw2g.cli.shared_options import (
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import ConfigError, as_word, counted
+from lw2g.results.leading_check import leading_check
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
@@ -91,10 +92,9 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         learned, report = photographs.learn(model, folder, **options)
     _print(report, model, as_json=as_json)
     if not as_json:
-        place = shlex.quote(as_typed(report["out"]))
-        what, _ = words_of_input(takes_vectors=learned.backbone.takes_vectors)
-        what += "" if learned.backbone.takes_vectors else _rejecting(learned)
-        click.echo(printable(f"next: lw2g predict {place} {what}; back again: lw2g unlearn {place} --last"))
+        place = as_typed(report["out"])
+        back = f"lw2g unlearn {shlex.quote(place)} --last"
+        click.echo(printable(f"next: {_predicting(learned, place)}; back again: {back}"))
 
 
 @click.command(help=help_of(photographs.unlearn))
@@ -112,21 +112,26 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
     with _saying_what_is_left(model, options["out"]):
-        _, report = photographs.unlearn(model, name, last=last, **options)
+        less, report = photographs.unlearn(model, name, last=last, **options)
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
     made = made_from(as_typed(report["out"]), model)
     click.echo(printable(f"{made}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
+    check = leading_check(report, has_old_classes=True)
+    if check is not None:
+        click.echo(printable(f"accuracy: {check.words}"))
     if "before" in report.get("choice", {}):
         click.echo(words_of_choice(report["choice"]))
     for words in report["remains"]:
         note(f"not taken back: {words}")
     if report["forgotten"]:
         what = "it" if len(report["forgotten"]) == 1 else "them"
-        remedy = f"to forget {what} there, too, remove that folder"
-        note(f"{model} stays as it is, and still knows {what}: {remedy}")
+        # a step is taken back to go on from before, a class so that it is nowhere known
+        remedy = "" if last else f"; to forget {what} there, too, remove that folder"
+        note(f"{model} stays as it is, and still knows {what}{remedy}")
+    click.echo(printable(f"next: {_predicting(less, as_typed(report['out']))}"))
 
 
 def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:
@@ -152,6 +157,13 @@ def _print(report: Mapping[str, Any], before: Path | None = None, *, as_json: bo
     for warning in report["warnings"]:
         if warning != report["domains"]:
             note(warning)
+
+
+def _predicting(model: TrainedModel, place: str) -> str:
+    """Return the command that asks a model in a folder."""
+    what, _ = words_of_input(takes_vectors=model.backbone.takes_vectors)
+    what += "" if model.backbone.takes_vectors else _rejecting(model)
+    return f"lw2g predict {shlex.quote(place)} {what}"
 
 
 def _rejecting(model: TrainedModel) -> str:

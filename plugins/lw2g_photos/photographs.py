@@ -145,10 +145,10 @@ def learn(
 ) -> tuple[TrainedModel, dict[str, Any]]:
     """Let the exported ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
-    A known name adds images to that class, any other name is a new class. No old image is read. The backbone
-    stays as it is and the sums of the closed-form head grow, so the result equals that of learning all images
-    at once. A head that ``start`` chose is chosen again from all images so far, while these are few. A model
-    of stored features learns from the training rows of a file of these (``test``: from its test rows).
+    A known name adds images to that class, any other name is a new class. No old image is read. With most
+    heads the result equals that of learning all images at once. A head that ``start`` chose is chosen again
+    from all images so far, while these are few. A model of stored features learns from the training rows of a
+    file of these (``test``: from its test rows).
 
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
@@ -246,7 +246,8 @@ def unlearn(
         local: As for :func:`lw2g.resume`.
 
     Returns:
-        The new model, and what was forgotten and what of it may remain.
+        The new model, and what was forgotten, what of it may remain, and what the kept images say of the
+        rest, each left out in turn: ``left_out_accuracy`` and its like, as :func:`learn` reports it.
 
     Raises:
         DataError: There is no such class or step.

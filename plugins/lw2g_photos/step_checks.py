@@ -306,7 +306,10 @@ def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
     for name in names:
         other = spelled.setdefault(_spelling(name), name)
         if other != name and name not in known:
-            yield f"{name!r} is a new class beside {other!r}: did you mean {other!r}?"
+            remedy = f"rename the folder to {other!r} and learn from the model before"
+            if other not in known:
+                remedy = "join their folders and make the model again"
+            yield f"{name!r} is a new class beside {other!r}: if both are one, {remedy}"
 
 
 def _spelling(name: str) -> str:
@@ -355,8 +358,10 @@ def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:
         pair = frozenset((twin["class"], twin["like"]))
         confused = f"{_share_of(twin['error'], twin['images'])} confused"
         pairs.setdefault(pair, f"{twin['class']} and {twin['like']} ({confused})")
-    if pairs:
-        which = _first(list(pairs.values()))
+    # two spellings of a name are likely one class, which is said: more images of both would not help
+    alike = [words for pair, words in pairs.items() if len(set(map(_spelling, pair))) > 1]
+    if alike:
+        which = _first(alike)
         yield f"{which} look alike: more images of both may tell them apart"
     named = frozenset().union(*pairs)  # what a class loses to one that it is said to look like is said
     losing = []

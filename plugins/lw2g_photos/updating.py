@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from torch import Tensor
 
 from lw2g.disk.checkpoint import part
 from lw2g.errors import ConfigError
@@ -120,10 +119,10 @@ def unlearn(
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
     tried = _all_of(saved, less, catalogue, device=device, weights=weights)
-    after, model, calibration, choice = _retaught(tried, less.manifest)
+    after, model, found, choice = _retaught(tried, less.manifest)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
-        write_model(after, model, calibration, place, look)
+        write_model(after, model, found.calibration.tensors(), place, look)
     remaining = list(less.manifest.class_map.target_names)
     remains = _remains(model.parts)
     if choice is None:
@@ -133,6 +132,7 @@ def unlearn(
         "forgotten": sorted(set(saved.manifest.class_map.target_names) - set(remaining)),
         "classes": remaining,
         "remains": remains,
+        **told_of_left_out(found, after.manifest),
     }
     if choice is not None:
         report["choice"] = choice
@@ -176,7 +176,7 @@ def _all_of(
 
 def _retaught(
     tried: Sequence[Untaught], less: Manifest
-) -> tuple[Saved, TrainedModel, Mapping[str, Tensor], dict[str, Any] | None]:
+) -> tuple[Saved, TrainedModel, Measured, dict[str, Any] | None]:
     """Return a model that has learned all of its steps again, from the sums before the first one on.
 
     Args:
@@ -184,8 +184,8 @@ def _retaught(
         less: It, with the head of before.
 
     Returns:
-        The model as it is on disk, but for its tensors; as it computes; what rejects unknown images; and the
-        choice, None where there was none.
+        The model as it is on disk, but for its tensors; as it computes; what it says of the images that it
+        keeps; and the choice, None where there was none.
     """
     with sharing_ranges():
         built = [one.build(one.saved) for one in tried]
@@ -204,7 +204,7 @@ def _retaught(
     if less.history.steps:  # else nothing can be taken back any more
         learned = with_base(before, model.parts, learned)
     after = attrs.evolve(after, manifest=_noting(after.manifest, choice, found[taken]), learned=learned)
-    return after, model, found[taken].calibration.tensors(), choice
+    return after, model, found[taken], choice
 
 
 def _noting(manifest: Manifest, choice: Mapping[str, Any] | None, found: Measured) -> Manifest:

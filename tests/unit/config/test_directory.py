@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import attrs
 import pytest
 
-from lw2g.config.directory import new_directory, require_outside
+from lw2g.config.directory import missing_run, new_directory, require_outside
 from lw2g.errors import ConfigError, DataError
 
 
@@ -73,6 +73,16 @@ def test_a_directory_in_use_is_refused(tmp_path, name, message):
     (tmp_path / name).touch()
     with pytest.raises(ConfigError, match=message), new_directory(CONFIG, tmp_path):
         pass
+
+
+def test_a_folder_of_models_names_one_to_give(tmp_path):
+    """The last one where they are numbered, as those that were taught on a page."""
+    for name in ("9", "10"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.json").touch()
+    assert str(missing_run(tmp_path)) == f"'{tmp_path}' holds 2 models; the latest: {tmp_path / '10'}"
+    (tmp_path / "10").rename(tmp_path / "ten")
+    assert str(missing_run(tmp_path)).endswith(f"; these are {tmp_path / '9'}, {tmp_path / 'ten'}")
 
 
 def test_a_file_is_no_directory(tmp_path):

@@ -37,29 +37,29 @@ def test_a_root_above_the_class_folders_is_told(tmp_path: Path) -> None:
         (
             ".",
             "photos/ant",
-            "if 'ant' is a class, give 'photos' (then 'bee' is a class, too), or {alone}; else ",
+            "photos/ant/CLASS/IMAGE; or, if 'ant' is a class, give 'photos' (then 'bee' is a class, too)",
         ),
         (
             "photos",
             "ant",
-            "if 'ant' is a class, give '{root}/photos' (then 'bee' is a class, too), or {alone}; else ",
+            "ant/CLASS/IMAGE; or, if 'ant' is a class, give '{root}/photos' (then 'bee' is a class, too)",
         ),
-        (".", "alone/ant", "if 'ant' is a class, give 'alone'; else "),
-        ("alone/ant", ".", "if 'ant' is a class, give '{root}/alone'; else "),
-        (".", "some/loose", "if 'loose' is a class, {alone}; else "),
+        (".", "alone/ant", "alone/ant/CLASS/IMAGE; or, if 'ant' is a class, give 'alone'"),
+        ("alone/ant", ".", "CLASS/IMAGE; or, if 'ant' is a class, give '{root}/alone'"),
+        (".", "some/loose", "some/loose/CLASS/IMAGE"),
+        (".", "mixed/ant", "mixed/ant/CLASS/IMAGE"),
     ],
 )
 def test_a_class_in_place_of_its_folder_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cwd: str, given: str, remedy: str
 ) -> None:
-    """The folder above it is the one to give where it holds nothing else; other classes there are named."""
-    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant"]
+    """First come folders for classes; then the folder above, where all folders in that hold images."""
+    names = ["photos/ant", "photos/bee", "alone/ant", "some/loose", "some/other/ant", "mixed", "mixed/ant"]
     root = _written(tmp_path, *(f"{name}/1.png" for name in names))
     monkeypatch.chdir(root / cwd)
     with pytest.raises(DataError) as told:
         read_class_folders(Path(given))
-    remedy = remedy.format(alone="move it into a folder of its own and give that", root=root)
-    assert told.value.remedy == f"{remedy}make a folder for each class: FOLDER/CLASS/IMAGE"
+    assert told.value.remedy == f"make a folder for each class: {remedy.format(root=root)}"
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_what_start_cannot_begin_with_has_a_command(tmp_path: Path, monkeypatch:
     require_photos(Path(photos), Path("new"), "")
 
 
-def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
+def test_the_neighbours_of_a_class_are_looked_at_until_one_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that cannot be opened is none; of many, those behind the named ones are not read."""
+    """One that cannot be opened is none: the folder above is not offered, and no other one is read."""
     names = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu")
     root = _written(tmp_path, *(f"{name}/1.png" for name in names))
     listed = []
@@ -125,16 +125,21 @@ def test_the_neighbours_of_a_class_are_looked_at_until_some_are_named(
 
     def closed(folder: Path) -> Iterator[Path]:
         listed.append(folder.name)
-        if folder.name == "bee":
+        if folder.name == "cat":
             raise PermissionError(folder)
         return list_folder(folder)
 
     monkeypatch.setattr(Path, "iterdir", closed)
     with pytest.raises(DataError) as told:
         require_classes(root / "ant")
-    assert f"give {str(root)!r} (then 'cat', 'dog', 'eel', ... are classes, too), or " in told.value.remedy
-    assert "fox" in listed
-    assert "gnu" not in listed
+    assert told.value.remedy == f"make a folder for each class: {root / 'ant' / 'CLASS' / 'IMAGE'}"
+    assert {"bee", "cat"} <= set(listed)
+    assert "dog" not in listed
+    monkeypatch.undo()
+    with pytest.raises(DataError) as told:
+        require_classes(root / "ant")
+    above = f"give {str(root)!r} (then 'bee', 'cat', 'dog', ... are classes, too)"
+    assert told.value.remedy.endswith(f"; or, if 'ant' is a class, {above}")
 
 
 def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     report = {
         "classes": [{"class": name, "checked": 0} for name in names],
         "twins": [{"class": name, "like": "x", "error": int(name[1:]), "images": 100} for name in names[:7]]
-        + [{"class": "x", "like": "c06", "error": 6, "images": 100}],
+        + [{"class": "x", "like": "c06", "error": 6, "images": 100}]
+        + [{"class": "X", "like": "x", "error": 50, "images": 100}],  # likely one class, of which it is said
         "losing": [
             {"class": "x", "loss": 12.3, "images": None},
             {"class": "y", "loss": 11.0, "images": None},

@@ -607,12 +607,22 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.inner_text("#cost") == f"Old{cost[3:]}"
         assert "images of other things" in page.inner_text("p:has(#reject)")
         assert page.inner_text("#last") == "Last check"
+        assert re.fullmatch(r"In a terminal: lw2g predict .*model-taught/1 PHOTO", page.inner_text("#use"))
+        learned = r"learned \d+ images?; the model is now .*model-taught/1"
+        assert re.fullmatch(learned, page.inner_text("#message"))
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
         assert "model-taught/1 still knows it" in page.inner_text("#message")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
         assert page.get_attribute("#undo", "title") == "Forgetting cannot be undone here"
+        # few were set apart, so that all are asked again, of the model as it is now
+        assert page.inner_text("#last") == "Last check"
+        page.evaluate("show", ask(server, "/state")[1] | {"anew": False})
         assert page.inner_text("#last") == "Last check, before a class was forgotten"
+        one = [{"name": "white", "images": 4}]
+        page.evaluate("show", ask(server, "/state")[1] | {"classes": one, "confusion": [[4]]})
+        assert page.locator("#check th").all_inner_texts() == ["class", "", "images"]
+        assert page.is_hidden("#taken")
 
 
 @pytest.mark.slow

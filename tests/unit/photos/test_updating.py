@@ -372,7 +372,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ),
         ("thrice", r"3 images lie in two classes, first '.*ant/0.png' and '.*bat/0.png'; keep each in one$"),
         ("escape", r"no class can be called '\\x1b\[31mbad'; rename"),
-        ("loose", "the image '0.png' lies in no class; if 'loose' is a class, move"),
+        ("loose", "the image '0.png' lies in no class; make a folder for each class: .*loose/CLASS/IMAGE$"),
         ("empty", r"1 of 1 class in .* holds no image, first 'bat'"),
         ("text", "is no image of the formats"),
         (
@@ -789,14 +789,21 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     done = command("learn", models["first"], tmp_path / "new", "--out", tmp_path / "out", "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "not checked, as a single image cannot be left out: Bee 1, eel\n" in done.stderr
-    assert done.stderr.count("did you mean") == 1
-    assert "note: 'Be-e' is a new class beside 'bee': did you mean 'bee'?" in done.stderr
+    assert done.stderr.count("if both are one") == 1
+    assert (
+        "note: 'Be-e' is a new class beside 'bee': if both are one, rename the folder to 'bee' "
+        "and learn from the model before\n"
+    ) in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
     done = command("unlearn", tmp_path / "out", "ant", "--out", tmp_path / "less", "--device", "cpu")
-    assert done.stdout == f"{tmp_path / 'less'} (from {tmp_path / 'out'}): 4 classes; gone: ant\n", (
-        done.output
-    )
+    made, accuracy, following = done.stdout.splitlines()
+    assert made == f"{tmp_path / 'less'} (from {tmp_path / 'out'}): 4 classes; gone: ant"
+    assert re.match(r"accuracy: .* images?, each left out in turn", accuracy)
+    assert following.startswith(f"next: lw2g predict {tmp_path / 'less'} PHOTO")
+    assert "remove that folder" in done.stderr
+    done = command("unlearn", tmp_path / "out", "--last", "--out", tmp_path / "before", "--device", "cpu")
+    assert "stays as it is, and still knows them\n" in done.stderr
 
 
 def test_a_twin_is_told_and_a_loss_refused(glyphs: Path, tmp_path: Path) -> None:
@@ -999,7 +1006,7 @@ def test_a_history_from_elsewhere_has_to_fit(models: dict[str, Path], tmp_path: 
 
 
 def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`docs/howto/learn.md`, first block: a model, a class, an image, and the step back."""
+    """`docs/howto/learn.md`, first block: a model, a class, an image, the step back, and the class."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(glyphs / "first", "photos")
     shutil.copytree(glyphs / "cat", "new")
@@ -1007,13 +1014,14 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     page = Path(__file__).resolve().parents[3] / "docs/howto/learn.md"
     if not page.exists():
         pytest.skip("needs the source tree")
-    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:5]
+    lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:6]
     assert "--backbone vit-tiny" in lines[0]  # whose weights are not here; the images are drawings
     for line in lines:
-        done = command(*shlex.split(line.replace("vit-tiny", "micro"), comments=True)[1:])
+        done = command(*shlex.split(line.replace("vit-tiny", "micro").replace("cup", "cat"), comments=True)[1:])
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
+    assert lw2g.load("model-4").known == ("ant", "bee")
 
 
 class _Nearest(ClosedForm):
