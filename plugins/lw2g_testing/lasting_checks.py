@@ -53,7 +53,7 @@ def _require_same_numbers(first: SmallRun, rest: SmallRun) -> None:
     for name, value in numbers_of(modules_of(first.session)).items():
         if kept.get(name) != value:
             raise ContractViolation(
-                f"attribute {name!r} is {value} at the end of a run and {kept.get(name, 'not there')} at that "
+                f"attribute {name!r} is {value} at the end of a run and {kept.get(name, 'none')} at that "
                 "of a resumed one; keep it in a buffer, which a checkpoint holds"
             )
 
