@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ TRACEBACK = "--traceback"
 """Where it keeps whether tracebacks are to be printed, which this word asks for anywhere on a line."""
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU)
+_SOON = 0.01
+"""Seconds after which a signal is sent again whose exception was swallowed."""
 
 
 @contextmanager
@@ -47,12 +50,42 @@ def unwinding() -> Iterator[None]:
         if handler != signal.SIG_IGN:
             signal.signal(number, end)
     try:
-        yield
+        with _again_if_swallowed():
+            yield
     except EndedBySignal as ended:
         _end_by(ended.number)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _again_if_swallowed() -> Iterator[None]:
+    """Send a signal again whose exception came in a finalizer or a callback, where Python only prints it.
+
+    This is repeated until the exception comes where it ends the block.
+    """
+    printing = sys.unraisablehook
+
+    def answer(swallowed: Any) -> None:
+        """Send the signal again, or print what is no signal's."""
+        error = swallowed.exc_value
+        if isinstance(error, EndedBySignal):
+            number = error.number
+        elif isinstance(error, KeyboardInterrupt):
+            number = int(signal.SIGINT)
+        else:
+            printing(swallowed)
+            return
+        # by a thread and later: what is raised in here is swallowed, too
+        main = threading.main_thread().ident
+        threading.Timer(_SOON, signal.pthread_kill, (main, number)).start()
+
+    sys.unraisablehook = answer
+    try:
+        yield
+    finally:
+        sys.unraisablehook = printing
 
 
 @contextmanager

@@ -95,8 +95,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
 
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
-    else is refused (:class:`ConfigError`), as are a keyword that is no parameter and an argument that is
-    missing. A ``torch.device`` is a text.
+    else is refused (:class:`ConfigError`), as are a keyword that is no parameter, an argument that is missing
+    and one by position that has to be named. A ``torch.device`` is a text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -116,6 +116,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError:
             if inspect.Parameter.VAR_KEYWORD not in kinds:
                 _require_known(kwargs, signature.parameters)
+            _require_named(signature, args)
             _require_given(signature, args, kwargs)
             return function(*args, **kwargs)  # it knows best which argument is wrong
         for name in alone:
@@ -150,6 +151,25 @@ def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
             raise ConfigError(
                 f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}"
             )
+
+
+def _require_named(signature: inspect.Signature, args: Sequence[Any]) -> None:
+    """Refuse arguments by position that a function takes by name alone.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    parameters = [one for one in signature.parameters.values() if one.name != "self"]
+    by_name = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    by_position = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    several = any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    given = len(args) - ("self" in signature.parameters)
+    if by_name and given > len(by_position) and not several:
+        raise ConfigError(
+            f"got {given} arguments by position, of which it takes {len(by_position)} "
+            f"({', '.join(by_position)})",
+            f"name the others: {', '.join(f'{name}=' for name in by_name)}",
+        )
 
 
 def _require_given(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 import torch
@@ -71,6 +71,7 @@ class Pool:
     """The live parameter sets of a run and the map task -> set.
 
     Every entry of ``task_to_set`` is the id of a live set, every set has a task, and ids are never reused.
+    As of a mapping, ``pool[id]`` is a set, ``len(pool)`` their number, and iterating gives their ids.
     """
 
     def __init__(self) -> None:
@@ -81,6 +82,9 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self._sets)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
 
     @property
     def ids(self) -> tuple[int, ...]:

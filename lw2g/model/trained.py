@@ -125,8 +125,8 @@ class TrainedModel(nn.Module):
     def learn(
         self,
         folder: str | Path | Labelled,
-        *,
         out: str | Path | None = None,
+        *,
         test: str | Path | Labelled | None = None,
         max_loss: float | None = None,
         **options: Any,
@@ -142,7 +142,7 @@ class TrainedModel(nn.Module):
         return self._at_home().learn(folder, out=out, test=test, max_loss=max_loss, **options)
 
     def unlearn(
-        self, name: Any = None, *, last: bool = False, out: str | Path | None = None, **options: Any
+        self, name: Any = None, out: str | Path | None = None, *, last: bool = False, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
         """Take the class ``name`` back, or with ``last=True`` the last step; return new model and report.
 

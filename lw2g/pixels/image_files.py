@@ -372,7 +372,8 @@ def pixels_of(image: Any) -> Tensor:
         image = image.detach().cpu().numpy()
     if not isinstance(image, np.ndarray):
         raise DataError(
-            f"an object of type {type(image).__name__} is no image", "give a path, PIL image, array or tensor"
+            f"an object of type {type(image).__name__} is no image",
+            "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
         )
     shape = image.shape
     if image.ndim == 2:

@@ -42,9 +42,10 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
     a list, becomes its image files, sorted; a single image stands alone. A note names what else it holds.
+    Other objects stay: they are refused one by one when their pixels are read.
 
     Raises:
-        DataError: There is none, or something is no image.
+        DataError: There is none, a folder holds none, or an open file gives no bytes.
     """
     given: Any = images
     if isinstance(given, np.ndarray) and given.ndim == 3:
@@ -87,16 +88,11 @@ def _files_at(image: Any) -> Sequence[ImageLike]:
     """Return the image files of a folder, and anything else alone.
 
     Raises:
-        DataError: It is no image, or a folder that holds none.
+        DataError: It is a folder that holds none.
     """
     if isinstance(image, str | Path):
         path = expanded(image)
         return _files_of(path) if path.is_dir() else [path]
-    if not hasattr(image, "read") and not isinstance(image, _KINDS):
-        raise DataError(
-            f"an object of type {type(image).__name__} is no image",
-            "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
-        )
     return [image]
 
 

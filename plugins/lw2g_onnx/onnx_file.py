@@ -161,7 +161,7 @@ def _in_float32(saved: Saved) -> Saved:
 
     manifest = saved.manifest
     if manifest.run.get("precision") == BF16:
-        tell_note("the file computes in float32 and the run in bf16: probabilities may differ by hundredths")
+        tell_note("the file computes in float32, the model in bf16: probabilities may differ by hundredths")
     options = {**manifest.run, "precision": FP32, "speed": "exact", "compile": False}
     return attrs.evolve(saved, manifest=attrs.evolve(manifest, run=options))
 

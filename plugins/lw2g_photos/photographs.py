@@ -131,8 +131,8 @@ def start(
 def learn(
     model: str | PathLike[str],
     folder: str | Path | Labelled,
-    *,
     out: str | Path | None = None,
+    *,
     test: str | Path | Labelled | None = None,
     max_loss: float | None = None,
     boxes: str | Path | None = None,
@@ -224,9 +224,9 @@ def learn(
 def unlearn(
     model: str | PathLike[str],
     name: str | int | None = None,
+    out: str | Path | None = None,
     *,
     last: bool = False,
-    out: str | Path | None = None,
     weights: str | Path | None = None,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
@@ -239,8 +239,8 @@ def unlearn(
     Args:
         model: The export, which is not changed.
         name: The class, or its number where labels were numbers; None with ``last``.
-        last: Whether to take the last step of ``lw2g learn`` back.
         out: The new folder; None for the next free MODEL-N.
+        last: Whether to take the last step of ``lw2g learn`` back.
         weights: The backbone's weights, if they have moved.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.
         local: As for :func:`lw2g.resume`.

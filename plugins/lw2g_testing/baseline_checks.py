@@ -105,6 +105,38 @@ def _shape_told(method: Any, returned: Tensor, images: int, wanted: str) -> str:
     return f"{name} returns {list(returned.shape)} for {images} images; {wanted} ({place})"
 
 
+@check("baseline", "retrieval")  # early: what is left on the backbone breaks other promises, too
+def check_backbone_is_untouched(subject: Subject) -> None:
+    """Learning leaves the backbone's weights, modules, hooks and features as they were, without gradients."""
+    ended = whole(subject)
+    if isinstance(ended, BackboneChangedError):  # which ends the run
+        raise ContractViolation(str(ended).replace(WHO_WRITES, "")) from ended
+    run = learned(subject)
+    backbone = run.session.parts.backbone
+    for name, parameter in backbone.named_parameters():
+        if parameter.requires_grad or parameter.grad is not None:
+            raise ContractViolation(
+                f"backbone.{name} is left with a gradient or requires one; never ask for gradients of the "
+                "backbone"
+            )
+    nothing = frozenset[str]()
+    now = wiring(backbone)
+    for name in dict.fromkeys((*run.wires, *now)):
+        before = run.wires.get(name, nothing)
+        after = now.get(name, nothing)
+        if before != after:
+            gained = ", ".join(sorted(after - before)) or "nothing"
+            lost = ", ".join(sorted(before - after)) or "nothing"
+            raise ContractViolation(
+                f"module {name!r} of the backbone has gained {gained} and lost {lost}; inject within "
+                "backbone.features(images, injections), which takes everything out again"
+            )
+    images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).to(backbone.device)
+    plain = opened(subject).parts.backbone
+    if changed({"": plain.features(images)}, {"": backbone.features(images)}):
+        raise ContractViolation("plain features differ after training; leave nothing of an injection behind")
+
+
 @check("baseline", applies=lambda subject: bool(subject.component.presets or subject.component.tuned))
 def check_presets_name_options(subject: Subject) -> None:
     """Every preset names options that exist, with values that they take."""
@@ -384,38 +416,6 @@ def _state_after(seed: int, work: Callable[[], object]) -> Tensor:
     with seeded(seed):
         work()
         return torch.get_rng_state()
-
-
-@check("baseline", "retrieval")
-def check_backbone_is_untouched(subject: Subject) -> None:
-    """Learning leaves the backbone's weights, modules, hooks and features as they were, without gradients."""
-    ended = whole(subject)
-    if isinstance(ended, BackboneChangedError):  # which ends the run
-        raise ContractViolation(str(ended).replace(WHO_WRITES, "")) from ended
-    run = learned(subject)
-    backbone = run.session.parts.backbone
-    for name, parameter in backbone.named_parameters():
-        if parameter.requires_grad or parameter.grad is not None:
-            raise ContractViolation(
-                f"backbone.{name} is left with a gradient or requires one; never ask for gradients of the "
-                "backbone"
-            )
-    nothing = frozenset[str]()
-    now = wiring(backbone)
-    for name in dict.fromkeys((*run.wires, *now)):
-        before = run.wires.get(name, nothing)
-        after = now.get(name, nothing)
-        if before != after:
-            gained = ", ".join(sorted(after - before)) or "nothing"
-            lost = ", ".join(sorted(before - after)) or "nothing"
-            raise ContractViolation(
-                f"module {name!r} of the backbone has gained {gained} and lost {lost}; inject within "
-                "backbone.features(images, injections), which takes everything out again"
-            )
-    images = torch.linspace(-1, 1, 2 * 3 * 16 * 16).reshape(2, 3, 16, 16).to(backbone.device)
-    plain = opened(subject).parts.backbone
-    if changed({"": plain.features(images)}, {"": backbone.features(images)}):
-        raise ContractViolation("plain features differ after training; leave nothing of an injection behind")
 
 
 @check("baseline")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lw2g.disk.predictions import Predictions
 from lw2g.learning.session import Session
 
-__all__ = ["changed", "everything", "flags", "modules_of", "same_predictions", "wiring"]
+__all__ = ["changed", "everything", "flags", "modules_of", "numbers_of", "same_predictions", "wiring"]
 
 
 def modules_of(session: Session) -> dict[str, nn.Module]:
@@ -32,6 +32,17 @@ def everything(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
         for name, value in (*module.named_parameters(), *module.named_buffers()):
             state[f"{owner}.{name}"] = value.detach().clone()
     return state
+
+
+def numbers_of(modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Return the numbers that are plain attributes of modules, which no checkpoint holds, by full name."""
+    numbers = {}
+    for owner, module in modules.items():
+        for path, part in module.named_modules(prefix=owner):
+            for name, value in vars(part).items():
+                if type(value) in (int, float):
+                    numbers[f"{path}.{name}"] = repr(value)
+    return numbers
 
 
 def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:

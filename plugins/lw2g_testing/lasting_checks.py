@@ -9,7 +9,7 @@ from lw2g.disk.predictions import Predictions
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.model.parts import lasting
 from lw2g_testing.cases import ContractViolation, Subject, check
-from lw2g_testing.changes import changed, same_predictions
+from lw2g_testing.changes import changed, modules_of, numbers_of, same_predictions
 from lw2g_testing.guards import bearing
 from lw2g_testing.moved_session import declares, require_sites
 from lw2g_testing.small_run import Learned, SmallRun, evaluate, learned, opened, resumed, run_again
@@ -25,8 +25,10 @@ It is relative to the parameter's largest entry times the square root of its wid
 def check_resumes_to_the_same_bits(subject: Subject) -> None:
     """A run resumed within a task ends with the parameters and predictions of the uninterrupted run."""
     first = learned(subject)
-    task, what = _first_difference(first, resumed(subject))
+    rest = resumed(subject)
+    task, what = _first_difference(first, rest)
     if what is None:
+        _require_same_numbers(first, rest)
         return
     # a run that never gives the same bits has another fault, and another remedy
     again, unlike = _first_difference(first, run_again(subject))
@@ -39,6 +41,21 @@ def check_resumes_to_the_same_bits(subject: Subject) -> None:
         f"{what} of a resumed run and of an uninterrupted one differ after task {task + 1}; keep in "
         "parameters or buffers whatever later steps depend on, and draw as the framework seeds"
     )
+
+
+def _require_same_numbers(first: SmallRun, rest: SmallRun) -> None:
+    """Refuse a number that a resumed run has otherwise: a longer run may show what a small one does not.
+
+    Raises:
+        ContractViolation: There is one.
+    """
+    kept = numbers_of(modules_of(rest.session))
+    for name, value in numbers_of(modules_of(first.session)).items():
+        if kept.get(name) != value:
+            raise ContractViolation(
+                f"attribute {name!r} is {value} at the end of a run and {kept.get(name, 'none')} at that "
+                "of a resumed one; keep it in a buffer, which a checkpoint holds"
+            )
 
 
 def _first_difference(first: SmallRun, second: SmallRun) -> tuple[int, str | None]:

@@ -164,9 +164,10 @@ def check_taps_read_what_is_multiplied(subject: Subject) -> None:
         for site, share in outside_the_tap(now, set_id, exact):
             if share > OUTSIDE:
                 raise ContractViolation(
-                    f"{share:.2f} of one image's gradient at {_called(set_id, site)} lies outside the rows "
-                    f"that tap {str(site.activation.tap)!r} reads of it; name the tap (and map) of what the "
-                    "parameter's last axis multiplies, or say exact=False where there is no such tap"
+                    f"{share:.2g} of one image's gradient at {_called(set_id, site)} (at most {OUTSIDE:g} is "
+                    f"rounding) lies outside the rows that tap {str(site.activation.tap)!r} reads of it; "
+                    "name the tap (and map) of what the parameter's last axis multiplies, or say exact=False "
+                    "where there is no such tap"
                 )
 
 

@@ -195,6 +195,21 @@ class CountsSteps(SPromptPlusPlus):
         return attrs.evolve(output, loss=output.loss * self.steps)
 
 
+@breaks(
+    "resumes_to_the_same_bits",
+    r"^attribute 'baseline.steps' is \d+ at the end of a run and \d+ at that of a resumed one; .* a buffer",
+)
+class CountsStepsForLater(SPromptPlusPlus):
+    """Which shows in no tensor of a small run."""
+
+    steps = 0
+
+    def step(self, batch, context):
+        self.steps += 1
+        output = super().step(batch, context)
+        return attrs.evolve(output, loss=output.loss * (1 + self.steps // 1000))
+
+
 @breaks("checkpoint_predicts_the_same", "loaded from the checkpoint of task 1, features")
 class RemembersOutside(SPromptPlusPlus):
     scale = 1.0

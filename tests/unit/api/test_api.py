@@ -261,6 +261,16 @@ def test_a_missing_argument_is_told_like_a_misspelt_one():
             call()
 
 
+def test_an_argument_by_position_that_has_to_be_named_is_told_like_a_misspelt_one():
+    """By every function that takes the most by name."""
+    for call in (lw2g.load, lw2g.start, lw2g.learn, lw2g.unlearn, lw2g.export):
+        told = (
+            r"^got 4 arguments by position, of which it takes \d \([\w, ]+\); name the others: (\w+=(, )?)*$"
+        )
+        with pytest.raises(ConfigError, match=told):
+            call("a", "b", "c", "d")
+
+
 def test_a_function_that_returns_no_decision_is_told_by_its_line(tmp_path):
     """Where no set lives yet, what is left to return is a new one."""
 

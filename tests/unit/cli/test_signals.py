@@ -19,6 +19,29 @@ with unwinding(), TemporaryDirectory(dir=sys.argv[1]) as made:
     (Path(made) / "photo.png").write_bytes(b"private")
     signal.raise_signal(int(sys.argv[2]))
 """
+_IN_A_FINALIZER = """
+import signal, sys, time, weakref
+from lw2g.cli.signals import unwinding
+def stop(*_):
+    signal.raise_signal(int(sys.argv[2]))
+class Held:
+    def __del__(self):
+        if sys.argv[1] == "finalizer":
+            stop()
+class Slow:
+    def __del__(self):
+        time.sleep(0.02)
+try:
+    with unwinding():
+        held = Held()
+        callback = weakref.ref(held, stop if sys.argv[1] == "callback" else None)
+        del held
+        Slow()  # where the signal comes a second time
+        time.sleep(20)
+        print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
 _LEAVING = """
 import os, sys
 from pathlib import Path
@@ -49,6 +72,18 @@ def test_a_signal_leaves_nothing_half_made(number: signal.Signals, tmp_path: Pat
     done = python(_IN_A_FOLDER, tmp_path, int(number))
     assert (done.returncode, done.stderr) == (-number, "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["finalizer", "callback"])
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGTERM, (-signal.SIGTERM, "")), (signal.SIGINT, (0, "interrupted\n"))]
+)
+def test_a_signal_is_not_lost_where_python_swallows_its_exception(
+    where: str, number: signal.Signals, ends: tuple[int, str]
+) -> None:
+    """It comes again after the finalizer or the callback of a weak reference, and nothing is printed."""
+    done = python(_IN_A_FINALIZER, where, int(number))
+    assert (done.returncode, done.stdout, done.stderr) == (*ends, "")
 
 
 @pytest.mark.parametrize(("asked", "got"), [(0, 1), (3, 3)])

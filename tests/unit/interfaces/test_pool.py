@@ -34,6 +34,14 @@ def test_the_newest_set_is_that_of_the_last_task(pool: Pool) -> None:
     assert Pool().newest is None
 
 
+def test_a_pool_iterates_over_its_ids(pool: Pool) -> None:
+    """As a mapping from ids to sets does."""
+    assert list(pool) == [0, 1]
+    assert [pool[set_id] for set_id in pool] == list(pool.sets)
+    assert 1 in pool
+    assert 2 not in pool
+
+
 def test_a_restored_set_that_has_changed_has_another_version(pool: Pool) -> None:
     """Features cached under it are stale, and those of other sets are not; a new set begins at 0."""
     state = {name: value.clone() for name, value in pool.state_dict().items()}

@@ -306,13 +306,14 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
             raise AssertionError
 
     with Image.open(tmp_path / "1.png") as opened, (tmp_path / "0.png").open("rb") as file:
-        images = [Upload(), tmp_path, pixels[0], opened, file, b"no image"]
+        images = [Upload(), tmp_path, pixels[0], opened, file, b"no image", None]
         entries = model.predict(images, partial=True)
-    names = ["cat/tom.png", "0.png", "1.png", "image 4", "1.png", "0.png", "image 7"]
+    names = ["cat/tom.png", "0.png", "1.png", "image 4", "1.png", "0.png", "image 7", "image 8"]
     assert [entry["name"] for entry in entries] == names
-    assert [entry["path"] is None for entry in entries] == [True, False, False, True, True, True, True]
+    assert [entry["path"] is None for entry in entries] == [True, False, False, *[True] * 5]
     assert entries[0]["top"] == entries[1]["top"] == entries[5]["top"]
     assert entries[6]["error"].startswith("'image 7': it is no image of the formats")
+    assert entries[7]["error"].startswith("'image 8': an object of type NoneType is no image; give paths")
     assert [entry["name"] for entry in model.predict(tmp_path.glob("1.*"))] == ["1.png"]
     see_through = torch.cat([pixels[0], pixels[0][:1]]).permute(1, 2, 0).numpy()  # RGBA
     assert torch.equal(model.transform(see_through), model.transform(pixels[0]))

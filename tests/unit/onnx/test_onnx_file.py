@@ -360,5 +360,5 @@ def test_where_the_file_computes_otherwise_a_note_says_so(
         written = lw2g.export_onnx(run, tmp_path / "m.onnx")
     assert not written.calibrated
     notes = [record.getMessage() for record in caplog.records]
-    assert any("computes in float32 and the run in bf16" in note for note in notes)
+    assert any("computes in float32, the model in bf16" in note for note in notes)
     assert any("nothing calibrates this model" in note for note in notes)
