@@ -119,7 +119,7 @@ def test_five_orders_alone_miss_no_difference_in_about_one_case_of_seven():
     assert 1 / 9 < missed / 400 < 1 / 5
     said = {
         "docs/howto/report.md": "where orders alone vary, five miss a true 0 in about one case of seven",
-        "README.md": "(where these alone vary, 5 miss a true 0 in one case of seven)",
+        "README.md": "(where these alone vary, intervals over 5 miss a true 0 in one case of seven)",
     }
     for page, words in said.items():
         assert words in " ".join((ROOT / page).read_text(encoding="utf-8").split()), page
