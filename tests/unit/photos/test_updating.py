@@ -1017,7 +1017,8 @@ def test_the_commands_of_the_page_work(glyphs: Path, tmp_path: Path, monkeypatch
     lines = [line for line in page.read_text().splitlines() if line.startswith("    lw2g ")][:6]
     assert "--backbone vit-tiny" in lines[0]  # whose weights are not here; the images are drawings
     for line in lines:
-        done = command(*shlex.split(line.replace("vit-tiny", "micro").replace("cup", "cat"), comments=True)[1:])
+        of_drawings = line.replace("vit-tiny", "micro").replace(" cup ", " cat ")
+        done = command(*shlex.split(of_drawings, comments=True)[1:])
         assert done.exit_code == 0, done.output
     assert lw2g.load("model-2").classes == ("ant", "bee", "cat")
     assert same(Path("model-3"), Path("model"))
