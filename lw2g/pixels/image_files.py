@@ -371,10 +371,9 @@ def pixels_of(image: Any) -> Tensor:
     if isinstance(image, Tensor):
         image = image.detach().cpu().numpy()
     if not isinstance(image, np.ndarray):
-        raise DataError(
-            f"an object of type {type(image).__name__} is no image",
-            "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]",
-        )
+        kind = type(image).__name__
+        remedy = "give paths, bytes or open files, PIL images, arrays [H, W, 3], or tensors [3, H, W]"
+        raise DataError(f"an object of type {kind} is no image", remedy)
     shape = image.shape
     if image.ndim == 2:
         image = image[None]
