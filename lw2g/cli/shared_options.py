@@ -224,6 +224,7 @@ def experiment_options(command: F) -> F:
             "--orders",
             callback=_parse_seeds,
             metavar="1,2,3|1-5",
+            cls=Further,
             help="A run per class order; with --seeds per both.",
         ),
         option_of(run, "out", metavar="DIR", type=path),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import holds_model, words_of_choice
+from lw2g.api.recorded import holds_model, leading_check, words_of_choice
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first, words_of_input
 from lw2g.cli.shared_options import (
     USUAL_REJECT,
@@ -24,7 +24,6 @@ from lw2g.cli.shared_options import (
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import ConfigError, as_word, counted
-from lw2g.results.leading_check import leading_check
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
