@@ -394,23 +394,26 @@ def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
 def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
 
-    It is empty where tasks are not a domain each.
+    Where a domain comes in several tasks, it is the mean of theirs. It is empty for fewer than two domains.
 
     Args:
         records: The record of each run.
     """
     of_domain: dict[str, list[float]] = {}
+    of_tasks = ""
     for record in records:
         rows = record["accuracy_matrix"]
         domains = (record.get("domains") or [])[: len(rows)]
-        if len(set(domains)) < max(len(domains), 2):  # a domain alone is the final accuracy
+        if len(set(domains)) < 2:  # a domain alone is the final accuracy
             return ""
+        if len(set(domains)) < len(domains):
+            of_tasks = ", each the mean of its tasks"
         for domain, row in zip(domains, rows, strict=True):
             if row[-1] is None:
                 return ""
             of_domain.setdefault(domain, []).append(row[-1])
     of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
-    return f"by domain: {', '.join(of_each)}" if of_each else ""
+    return f"by domain{of_tasks}: {', '.join(of_each)}" if of_each else ""
 
 
 def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -> str:
