@@ -18,6 +18,7 @@ from lw2g.api.recorded import (
     interval_of,
     leaked_images,
     manifest_of,
+    part_of_policy,
     results_of,
     word_of,
 )
@@ -26,7 +27,6 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.shown_model import print_model
 from lw2g.errors import DataError, as_word, counted
-from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.runtime.console import (
     console,
     in_words,
@@ -140,23 +140,13 @@ def _print_short(results: Recorded, *, warned: bool) -> None:
         else "no setting differs"
     )
     published = "the published method" if results.is_published else "what is published"
-    published += _part_of_policy(record)
+    published += part_of_policy(record)
     summary = f"{differ} from {published}; " if count or results.is_published else ""
     if word := word_of(record["config"]):
         summary = f"method: --{word}, of lw2g and published nowhere as a whole; "
     lines.append(f"{summary}all numbers: lw2g show {as_word(results.run)} --all")
     for line in lines:
         click.echo(printable(line))
-
-
-def _part_of_policy(record: Record) -> str:
-    """Return how many of the differences are not the method's, but of a policy that measures tasks."""
-    policy = record["config"]["policy"]["name"]
-    count = sum(entry["option"].startswith(_OF_POLICY) for entry in record["deviations"])
-    if not count or policy == DEFAULT_FIXED_POLICY:
-        return ""
-    verb = "is" if count == 1 else "are"
-    return f", of which {count} {verb} of policy {policy} and its constraints"
 
 
 def _stream(record: Record) -> str:
@@ -169,8 +159,6 @@ def _stream(record: Record) -> str:
     return f"{benchmark['name']}, {tasks} tasks of {stream}"
 
 
-_OF_POLICY = ("constraints.", "growth.", "sites.", "spaces.")
-"""How the options begin that a policy and its constraints have where they measure or keep spaces of tasks."""
 _BETWEEN_TASKS = "all errors are between tasks: no test image is taken for another class of its own task"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
