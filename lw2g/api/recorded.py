@@ -20,6 +20,7 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import (
     DEFAULT_BACKBONE,
     DEFAULT_BENCHMARK,
+    DEFAULT_FIXED_POLICY,
     FOLDER_BENCHMARK,
     FROZEN_BASELINE,
     METHODS,
@@ -51,6 +52,7 @@ __all__ = [
     "manifest_of",
     "next_method",
     "next_model",
+    "part_of_policy",
     "reached",
     "results_of",
     "runs",
@@ -58,6 +60,9 @@ __all__ = [
     "word_of",
     "words_of_choice",
 ]
+
+_OF_POLICY = ("constraints.", "growth.", "sites.", "spaces.")
+"""How the options begin that a policy and its constraints have where they measure or keep spaces of tasks."""
 
 
 class Recorded:
@@ -394,23 +399,39 @@ def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
 def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
 
-    It is empty where tasks are not a domain each.
+    Where a domain comes in several tasks, it is the mean of theirs. It is empty for fewer than two domains.
 
     Args:
         records: The record of each run.
     """
     of_domain: dict[str, list[float]] = {}
+    of_tasks = ""
     for record in records:
         rows = record["accuracy_matrix"]
         domains = (record.get("domains") or [])[: len(rows)]
-        if len(set(domains)) < max(len(domains), 2):  # a domain alone is the final accuracy
+        if len(set(domains)) < 2:  # a domain alone is the final accuracy
             return ""
+        if len(set(domains)) < len(domains):
+            of_tasks = ", each the mean of its tasks"
         for domain, row in zip(domains, rows, strict=True):
             if row[-1] is None:
                 return ""
             of_domain.setdefault(domain, []).append(row[-1])
     of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
-    return f"by domain: {', '.join(of_each)}" if of_each else ""
+    return f"by domain{of_tasks}: {', '.join(of_each)}" if of_each else ""
+
+
+def part_of_policy(record: Mapping[str, Any]) -> str:
+    """Return how many of the differences from what is published are those of a policy that measures tasks.
+
+    It is empty where there is none.
+    """
+    policy = record["config"]["policy"]["name"]
+    count = sum(entry["option"].startswith(_OF_POLICY) for entry in record["deviations"])
+    if not count or policy == DEFAULT_FIXED_POLICY:
+        return ""
+    verb = "is" if count == 1 else "are"
+    return f", of which {count} {verb} of policy {policy} and its constraints"
 
 
 def spread_of(records: Mapping[Path, Mapping[str, Any]], catalogue: Catalogue) -> str:

@@ -424,20 +424,21 @@ def cancel_sweep(directory: str | Path, *names: str) -> tuple[int, int]:
     store = SweepDirectory(Path(directory))
     cells = store.cells()
     if names:
-        cells = _named(cells, names)
+        cells = _named(cells, names, store.path)
     store.cancel(cells)
     # asked after the request: a cell that ends meanwhile is counted as it is now
     states = [status.state for status in store.statuses(cells)]
     return states.count("running"), states.count("waiting") + states.count("interrupted")
 
 
-def _named(cells: Sequence[Cell], names: Sequence[str]) -> list[Cell]:
-    """Return the cells with these labels or directories."""
+def _named(cells: Sequence[Cell], names: Sequence[str], directory: Path) -> list[Cell]:
+    """Return the cells of a sweep with these labels or names of directories."""
     by_name: dict[str, Cell] = {}
     for cell in cells:
         by_name[cell.label] = cell
         by_name[cell.name] = cell
     for name in names:
         if name not in by_name:
-            raise ConfigError(f"no cell {name!r}{nearest(name, by_name)}", "see lw2g sweep status")
+            remedy = f"see lw2g sweep status {as_word(directory)}"
+            raise ConfigError(f"no cell {name!r}{nearest(name, by_name)}", remedy)
     return [by_name[name] for name in names]

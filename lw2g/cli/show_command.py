@@ -18,6 +18,7 @@ from lw2g.api.recorded import (
     interval_of,
     leaked_images,
     manifest_of,
+    part_of_policy,
     results_of,
     word_of,
 )
@@ -139,6 +140,7 @@ def _print_short(results: Recorded, *, warned: bool) -> None:
         else "no setting differs"
     )
     published = "the published method" if results.is_published else "what is published"
+    published += part_of_policy(record)
     summary = f"{differ} from {published}; " if count or results.is_published else ""
     if word := word_of(record["config"]):
         summary = f"method: --{word}, of lw2g and published nowhere as a whole; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,16 +171,32 @@ def run_cells(experiment: Experiment, directory: Path, cells: Sequence[Cell]) ->
         found = [status.run for status in result.cells if status.run is not None]
         records = {run.path: run.record for run in found}
         tell(records, directory, experiment.catalogue)
+        _tell_of_orders(experiment, cells)
     _finish(result)
+
+
+def _tell_of_orders(experiment: Experiment, cells: Sequence[Cell]) -> None:
+    """Note how to run other class orders, where the runs have one and something draws it."""
+    if len({cell.settings.get("benchmark.order_seed") for cell in cells}) > 1:
+        return
+    with suppress(ConfigError):  # nothing draws its class order
+        sweeps.cells_of(experiment, orders=(1, 2, 3))
+        note("seeds alone vary here; class orders: --orders 1,2,3")
 
 
 def _print_rehearsal(result: SweepResult, real: Plan) -> None:
     """Print the table of a rehearsal, and what the real run needs that is not here."""
-    if any(status.state == "finished" for status in result.cells):
+    ended = [status for status in result.cells if status.state in ("finished", "failed")]
+    if any(status.state == "finished" for status in ended):
         text = tabulate(result.path).to_text("md")
         click.echo(printable(text, lines=True), nl=False)
     kinds = counted(len(result.cells), "kind")
+    if len(ended) < len(result.cells):  # the rehearsal was stopped
+        kinds = f"{len(ended)} of {kinds}"
     click.echo(f"rehearsed: {kinds} of cells, for {counted(len(real.cells), 'cell')} of the real run")
+    for status in result.cells:
+        if status not in ended:
+            click.echo(printable(f"not rehearsed to its end: {status.cell.label}"))
     print_missing(real)
     needs = [need for of_cell in real.needs for need in of_cell]
     if all(need.here for need in needs):

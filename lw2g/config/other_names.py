@@ -11,7 +11,7 @@ from lw2g.interfaces.defaults import REPLAY
 
 __all__ = ["meant_by_others", "method_of_others"]
 
-_SIZES = "a task has benchmark.increment classes; of published benchmarks the first has benchmark.base"
+_SIZES = "a task has benchmark.increment classes; the first has benchmark.base, which digits and glyphs lack"
 _IMAGES = f"baseline {REPLAY!r} keeps baseline.exemplars images of each old class, other methods keep none"
 _SEEDED = "benchmark.order=seeded shuffles the classes, benchmark.order_seed is its seed"
 _OPTIONS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 NONE = "none"
 """How the missing value is written in TOML, which has no null."""
+_LISTED = 5
+"""Options that a message names at most."""
 _LONGEST = 200
 """Letters of a text that is read as a list; files of strangers have any."""
 
@@ -71,11 +74,13 @@ def structure(
     for key, plain in (unstructure(cls()) | dict(table)).items():
         if key not in fields:  # a misspelt option would else silently keep its default
             options = [*fields, *beside]
-            hint = nearest(key, [*options, *also_known]) or f" (there are {', '.join(options) or 'none'})"
+            hint = nearest(key, [*options, *also_known])
             if places := elsewhere(key):
                 hint = f" (did you mean {' or '.join(map(repr, places))}?)"
             elif meant := meant_by_others(key):
                 hint += f"; {meant}"
+            elif not hint:
+                hint = f" ({_there_are(options, key)})"
             text = f"no such option{f' of {whose}' if whose else ''}{hint}"
             problems.append((key, text))
             continue
@@ -104,6 +109,18 @@ def structure(
         return cls(**values), []
     except (ValueError, TypeError) as error:
         return None, [("", _message(error, ""))]
+
+
+def _there_are(options: Sequence[str], key: str) -> str:
+    """Return which options there are; of many those that are most like a key that is none.
+
+    >>> _there_are(["lr", "clip"], "x"), _there_are([], "x")
+    ('there are lr, clip', 'there are none')
+    """
+    if len(options) <= _LISTED:
+        return f"there are {', '.join(options) or 'none'}"
+    alike = difflib.get_close_matches(key, options, n=_LISTED, cutoff=0)
+    return f"of {len(options)} the nearest are {', '.join(alike)}"
 
 
 def _nested(kind: type[Any], plain: Any) -> tuple[Any, list[tuple[str, str]]]:

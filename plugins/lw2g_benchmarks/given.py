@@ -167,8 +167,10 @@ def _require_fitting(config: GivenConfig, *, listed: bool, comes_again: bool) ->
     Raises:
         ConfigError: An option does not fit, or ``increment`` is missing.
     """
-    if listed and config.increment is not None:
-        raise ConfigError("benchmark.increment: the tasks are given", "leave it out")
+    if listed:
+        for option, value in {"increment": config.increment, "base": config.base}.items():
+            if value:
+                raise ConfigError(f"benchmark.{option}: the tasks are given", "leave it out")
     if not listed and config.increment is None:
         raise ConfigError(
             "benchmark.increment: how many classes has a task?", "set it, or give a list of tasks"

@@ -43,6 +43,10 @@ NORMALISATIONS: tuple[Normalisation, ...] = ("unit", "cifar100", "native", "imag
 SIZES = ("increment", "base", "uneven")
 """Options that say how many classes a task has."""
 
+_OF_CROPS = ("train_scale", "train_interpolation", "jitter_first")
+_IDLE_UNDER = {"light": _OF_CROPS, "none": (*_OF_CROPS, "jitter", "flip")}
+"""Options that nothing reads under a training transform."""
+
 NORMALISE_HELP = (
     "input statistics: native (what the backbone was trained with), unit (plain 0..1), cifar100 or imagenet"
 )
@@ -120,11 +124,15 @@ class OrderOptions:
         if self.class_order:
             unread["order"] = "is not read: class_order says it"
         if self.shots is None:
-            unread["shots_from"] = "is not read without shots"
+            unread["shots_from"] = "is not read without shots: set benchmark.shots, too"
         if self.imbalance == 1:
-            unread["imbalance_shuffled"] = "is not read without imbalance"
-        if getattr(self, "test_share", None) is None:  # an option of some benchmarks
-            unread["split_seed"] = "is not read without test_share"
+            unread["imbalance_shuffled"] = "is not read without imbalance: set benchmark.imbalance, too"
+        # from here on some options are those of some benchmarks alone
+        if getattr(self, "test_share", None) is None:
+            unread["split_seed"] = "is not read without test_share: set benchmark.test_share, too"
+        transform = getattr(self, "train_transform", "rrc")
+        idle = _IDLE_UNDER.get(transform, ())
+        unread |= dict.fromkeys(idle, f"is not read: train_transform={transform}")
         if self.stream != "repetition":
             unread["tasks"] = "is not read: it is for stream=repetition"
         if self.stream == "domains":
@@ -252,6 +260,7 @@ class FolderConfig(OrderOptions, TransformOptions):
         None, "name of the data in reports; default: folder and the names of the root folders", role="title"
     )
     increment: int = option(10, "new classes per task", validator=ge(1))
+    base: int = option(0, "classes of the first task, where it is larger; 0: as the others", validator=ge(0))
     uneven: bool = option(False, "allow a smaller last task")
     domain_order: tuple[str, ...] = option(
         (), "folders of domains in the wanted order; domains not named are left out", converter=_names
@@ -282,6 +291,7 @@ class GivenConfig(OrderOptions, TransformOptions):
     increment: int | None = option(
         None, "new classes per task; not where the tasks are given", validator=optional(ge(1))
     )
+    base: int = option(0, "classes of the first task, where it is larger; 0: as the others", validator=ge(0))
     uneven: bool = option(False, "allow a smaller last task")
     test_share: float | None = option(
         None,

@@ -150,7 +150,8 @@ def task_sizes(
     if base:
         if base >= num_classes:
             raise ConfigError(
-                f"base {base} leaves none of {counted(num_classes, 'class')} for other tasks", "lower it"
+                f"benchmark.base: {base} leaves none of {counted(num_classes, 'class')} for other tasks",
+                "lower it",
             )
         return (base, *task_sizes(num_classes - base, increment, uneven))
     num_full, left_over = divmod(num_classes, increment)

@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 
 from lw2g.plugin import ConfigError, IndexArray, counted
+from lw2g_benchmarks.data_set_facts import PUBLISHED
 from lw2g_benchmarks.options import OrderOptions
 from lw2g_benchmarks.orders import task_sizes
 
@@ -131,9 +132,10 @@ def portions(
         return [Portion(labels=group) for group in groups]
     # "domains" and "versatile": a task is a group of classes in a domain
     if domain is None:
+        published = [name for name, known in PUBLISHED.items() if known.data.domains]
         raise ConfigError(
             f"benchmark.stream: {options.stream!r} needs domains, and these images have none",
-            "use 'folder' with a folder for each domain, or 'domainnet'",
+            f"take --benchmark {', '.join(['glyphs', *published])}, or folder with a folder for each domain",
         )
     pairs = list(product(range(1 + int(domain.max())), groups))  # domain after domain
     if options.stream == "versatile":

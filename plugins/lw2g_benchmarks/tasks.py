@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lw2g.plugin import (
+    ConfigError,
     Contents,
     ImageSource,
     IndexArray,
@@ -223,6 +224,12 @@ def build_stream(
     if not planned:
         # a label that no class has stands for an image that the tail has lost
         planned = portions(options, np.where(is_kept, train.labels, -1), train.domain, order, sizes)
+    if options.shots is not None and options.shots_from >= len(planned):
+        raise ConfigError(
+            f"benchmark.shots_from: {options.shots_from} leaves no task with few shots, as the last is task "
+            f"{len(planned) - 1} (from 0)",
+            "lower it, or leave benchmark.shots out",
+        )
     labels: list[int] = []
     for portion in planned:
         labels += portion.labels

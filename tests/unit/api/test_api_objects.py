@@ -170,6 +170,7 @@ def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
         ({"constraints": "cpkk"}, "no constraint is called 'cpkk'"),
         ({"benchmark": TASKS, "benchmark.stream": "repetition"}, "cuts tasks, and the tasks are given"),
         ({"benchmark": TASKS, "benchmark.increment": 2}, "the tasks are given; leave it out"),
+        ({"benchmark": TASKS, "benchmark.base": 2}, "benchmark.base: the tasks are given; leave it out"),
         ({"benchmark": TASKS[0]}, "benchmark.increment: how many classes has a task"),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_larger_first_task(fake):
     made = stream(root=fake, base=50, increment=25, order="seeded", order_seed=1993)
     assert [len(task.classes) for task in made.tasks] == [50, 25, 25]
     assert made.class_order[:3] == (68, 56, 78)
-    with pytest.raises(ConfigError, match="base 100 leaves none of 100 classes"):
+    with pytest.raises(ConfigError, match=r"benchmark\.base: 100 leaves none of 100 classes"):
         stream(root=fake, base=100)
 
 

@@ -181,6 +181,12 @@ def test_fingerprint_sees_content_and_names_not_place(tree, tmp_path):
     assert stream(tree).fingerprint != first
 
 
+def test_the_first_task_can_be_larger(tree):
+    """It has the classes of the base, and the others those of the increment."""
+    made = stream(tree, base=2)
+    assert [len(task.classes) for task in made.tasks] == [2, 1]
+
+
 def test_limits_take_the_first_and_are_recorded(tree):
     """A limit keeps the first images by sorted path and is named as a deviation."""
     made = stream(tree, train_per_class=2)

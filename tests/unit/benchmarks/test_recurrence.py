@@ -171,6 +171,19 @@ def test_shots_and_long_tails_are_drawn_from_training_images():
     assert made.fingerprint in prints
 
 
+def test_few_shots_begin_within_the_stream():
+    """From a task on that it lacks, all tasks would silently keep all images."""
+    with pytest.raises(ConfigError, match=r"shots_from: 2 leaves no task .* task 1 .from 0.; lower it"):
+        sized(shots=2, shots_from=2)
+    assert sized(shots_from=2)[0] == [12] * 5  # without shots it is not read
+
+
+def test_data_without_domains_name_those_that_have_some():
+    """Of all benchmarks, the published ones among them."""
+    with pytest.raises(ConfigError, match="these images have none; take benchmark glyphs, domainnet, or fol"):
+        sized(stream="domains")
+
+
 def test_targets_are_checked():
     """They begin with 0, have one name each, and a task has each once."""
     made = repetition(7, 2)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from lw2g.cli.main import main
 from lw2g.config.resolve import resolve
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import load_catalogue
+from lw2g.sweeps.executors.local import LocalExecutor
 from lw2g.sweeps.grid import read_columns, read_grid, settings_of
+from lw2g.sweeps.job import INTERRUPTED, Attempt
 from lw2g.sweeps.rehearse import rehearsed_cells
 from lw2g.sweeps.sweep_engine import require_valid
 
@@ -90,3 +94,18 @@ def test_a_grid_names_the_columns_of_its_table():
     """Table 3 is about cost; others have the usual columns."""
     assert read_columns(EXPERIMENTS / "paper" / "table3.toml").startswith("faa,prompt_vectors")
     assert read_columns(EXPERIMENTS / "paper" / "table1.toml") is None
+
+
+def test_a_stopped_rehearsal_says_what_it_has_not_rehearsed(tmp_path, monkeypatch):
+    """Kinds of cells that have not ended are no rehearsed ones."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(LocalExecutor, "pause", 0)
+    ends = iter([1])  # one kind fails, then the sweep is stopped
+    monkeypatch.setattr(Attempt, "run", lambda attempt: next(ends, INTERRUPTED))
+    Path("grid.toml").write_text(
+        'base = {benchmark = "digits"}\naxes = {baseline = ["simple-cil", "ranpac"]}\n'
+    )
+    printed = CliRunner().invoke(main, ["sweep", "grid.toml", "--rehearse"]).stdout
+    assert "rehearsed: 1 of 2 kinds of cells, for 2 cells of the real run" in printed
+    assert "not rehearsed to its end: ranpac" in printed
+    assert "not rehearsed to its end: simple-cil" not in printed

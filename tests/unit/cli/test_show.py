@@ -188,15 +188,32 @@ def test_several_runs_tell_what_their_row_of_a_report_has(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("min", "from the published method, of which 2 are of policy min and its constraints; "),
+        ("always", "3 settings differ from the published method; "),  # it measures no tasks
+    ],
+)
+def test_what_the_policy_does_otherwise_is_not_the_methods(tmp_path, policy, told):
+    """Nor what somebody has set: the settings that differ are counted apart."""
+    options = ("baseline.epochs", "growth.heads", "constraints.cpk.on")
+    deviations = [{"option": option, "value": 1, "published": 2, "note": ""} for option in options]
+    config = RECORD["config"] | {"policy": {"name": policy}}
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | {"deviations": deviations, "config": config}))
+    assert told in invoke("show", tmp_path).stdout
+
+
+@pytest.mark.parametrize(
     ("domains", "told"),
     [
         (["photo", "art", "sketch"], "by domain: photo 50.0 %, art 50.0 %, sketch 100.0 %"),
-        (["photo", "art", "photo"], ""),  # several tasks of a domain
+        (["photo", "art", "photo"], "by domain, each the mean of its tasks: photo 75.0 %, art 50.0 %"),
+        (["photo", "photo", "photo"], ""),
         (None, ""),
     ],
 )
 def test_a_run_on_domains_tells_each(tmp_path, domains, told):
-    """The accuracy of the final model on each task, where these are a domain each; of two runs the mean."""
+    """The accuracy of the final model on each, over the tasks that bring it; of two runs the mean."""
     record = write_full(tmp_path / "run", {"domains": domains}).record
     assert by_domain([record]) == by_domain([record, record]) == told
     printed = invoke("show", str(tmp_path / "run")).stdout

@@ -326,7 +326,7 @@ phi = 2
         ),
         (
             {"policy.memory-size": 9},
-            "policy.memory-size: no such option of min, which comes with hide-prompt (there are margin); "
+            "policy.memory-size: no such option of min, which comes with hide-prompt; "
             "baseline 'replay' keeps baseline.exemplars images of each old class, other methods keep none",
         ),
         ({"policy.name": 3}, "policy: expected a name but got 3"),
@@ -358,12 +358,12 @@ def test_misshapen_keys_are_explained(overrides, line):
 @pytest.mark.parametrize(
     ("baseline", "key", "words"),
     [
-        ("replay", "baseline.memory_size", "exemplars); baseline 'replay' keeps baseline.exemplars images"),
+        ("replay", "baseline.memory_size", "of replay; baseline 'replay' keeps baseline.exemplars images"),
         (None, "base", "base: expected a key with its section (did you mean 'benchmark.base'?)"),
     ],
 )
-def test_the_options_that_there_are_come_before_what_other_libraries_mean(baseline, key, words):
-    """A key of another library hides neither the list of a component's options nor one of its own name."""
+def test_a_key_of_another_library_is_answered_by_what_it_means(baseline, key, words):
+    """And by no list of a component's options; one here of its own name comes first."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         resolve(load_catalogue(), baseline=baseline, overrides={key: 3})
 

@@ -62,6 +62,15 @@ def test_plain_values_become_typed_ones(table, expected):
     assert structure(Options, table) == (expected, [])
 
 
+def test_of_many_options_the_nearest_are_named():
+    """A handful of them, however many there are."""
+    _, problems = structure(Options, {"xyzzyxt": 1}, beside=[f"other_{number}" for number in range(30)])
+    ((_, told),) = problems
+    count = len(attrs.fields(Options)) + 30
+    assert told.startswith(f"no such option (of {count} the nearest are ")
+    assert told.count(",") == 4
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -34,10 +34,29 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
         ({"benchmark.tasks": 3, **REPEATED}, ""),
         (
             {"benchmark.name": "folder", "benchmark.split_seed": 1},
-            "benchmark.split_seed=1 is not read without test_share",
+            "benchmark.split_seed=1 is not read without test_share: set benchmark.test_share, too",
         ),
         ({"benchmark.name": "folder", "benchmark.split_seed": 1, "benchmark.test_share": 0.2}, ""),
-        ({"benchmark.shots_from": 1}, "benchmark.shots_from=1 is not read without shots"),
+        (
+            {"benchmark.shots_from": 1},
+            "benchmark.shots_from=1 is not read without shots: set benchmark.shots, too",
+        ),
+        (
+            {"benchmark.imbalance_shuffled": True},
+            "benchmark.imbalance_shuffled=true is not read without imbalance: set benchmark.imbalance, too",
+        ),
+        (
+            {"benchmark.name": "folder", "benchmark.train_transform": "none", "benchmark.flip": False},
+            "benchmark.flip=false is not read: train_transform=none",
+        ),
+        (
+            {"benchmark.name": "folder", "benchmark.train_transform": "light", "benchmark.train_scale": 0.5},
+            "benchmark.train_scale=0.5 is not read: train_transform=light",
+        ),
+        (
+            {"benchmark.name": "folder", "benchmark.train_transform": "light", "benchmark.flip": False},
+            "",
+        ),
         (
             {"benchmark.name": "folder", "benchmark.stream": "domains", "benchmark.increment": 2},
             "benchmark.increment=2 is not read: with stream=domains a task has all classes of a domain",

@@ -83,7 +83,9 @@ def test_cells_differ_in_the_seed_alone(chosen: dict[str, Any]) -> None:
 def test_mean_and_deviation_are_told(lw2g: Any, finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all runs, and where the numbers are; a second time the folder is in use."""
     learn_as(finished[0], [80.0, 84.0], monkeypatch)
-    told = lw2g(*TOLD).stdout.splitlines()
+    done = lw2g(*TOLD)
+    assert "note: seeds alone vary here; class orders: --orders 1,2,3\n" in done.stderr
+    told = done.stdout.splitlines()
     assert told[0] == "final accuracy 82.00 ± 2.83 % (FAA) on test images of 7 classes"
     assert told[-3:] == [
         "means of 2 runs; ±: one sample standard deviation over the seeds of one class order, left out where "
@@ -155,7 +157,9 @@ def test_deviations_are_those_of_the_report(
 ) -> None:
     """Over class orders, each the mean of its seeds: two seeds of one order are not two orders."""
     learn_as(finished[0], [80.0, 84.0, 70.0, 74.0], monkeypatch)
-    told = lw2g(*TOLD, "--orders", "1,2").stdout.splitlines()
+    done = lw2g(*TOLD, "--orders", "1,2")
+    assert "seeds alone" not in done.stderr
+    told = done.stdout.splitlines()
     assert told[0].startswith("final accuracy 77.00 ± 7.07 % (FAA)")
     assert (
         "means of 4 runs; ±: one sample standard deviation over class orders, each the mean of its seeds"
