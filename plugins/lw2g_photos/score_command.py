@@ -22,7 +22,13 @@ from lw2g_photos.step_words import lowest_classes
 __all__ = ["test"]
 
 
-@click.command(cls=LongCommand, help=help_of(photographs.test))
+_EXAMPLES = (
+    "lw2g test model more                        # more/CLASS/*.jpg\n"
+    "lw2g test model more --strangers others     # others/*.jpg: of none of its classes"
+)
+
+
+@click.command(cls=LongCommand, help=f"\b\n{_EXAMPLES}\n\n{help_of(photographs.test)}")
 @click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @option_of(photographs.test, "strangers", metavar="FOLDER2")
