@@ -100,7 +100,7 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         place = as_typed(report["out"])
         back = f"lw2g unlearn {shlex.quote(place)} --last"
         click.echo(printable(f"next: {_predicting(learned, place)}; back again: {back}"))
-    from lw2g_photos.later_models import words_of_later
+    from lw2g_photos.later_models import words_of_later  # imports torch, which is there by now
 
     photos = folder if options["boxes"] is None else None
     if later := words_of_later(model, Path(report["out"]), photos):

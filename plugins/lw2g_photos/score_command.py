@@ -17,7 +17,7 @@ from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
-from lw2g_photos.step_words import lowest_classes
+from lw2g_photos.step_words import calibration_words, lowest_classes
 
 __all__ = ["test"]
 
@@ -69,7 +69,7 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
         click.echo(printable(f"{lowest}; each class: --all"))
     if scored["ece"] is not None:
         whose = "probabilities" if scored["calibrated"] else "uncalibrated probabilities"
-        click.echo(f"calibration error of {whose}: {scored['ece']:.1f} % (ECE, 15 bins)")
+        click.echo(calibration_words(scored["ece"], whose))
     if scored["strangers"] is not None:
         strange = scored["strangers"]
         click.echo(

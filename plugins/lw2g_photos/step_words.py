@@ -16,6 +16,7 @@ from lw2g.results.leading_check import ClassCheck, leading_check
 
 __all__ = [
     "as_typed",
+    "calibration_words",
     "lowest_classes",
     "made_from",
     "new_folder",
@@ -58,7 +59,16 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
     if has_old_classes:
         yield old_classes_words(report["old_classes"], report["estimated_loss"])
     if report["ece"] is not None:
-        yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
+        yield calibration_words(report["ece"])
+
+
+def calibration_words(ece: float, whose: str = "probabilities") -> str:
+    """Return how far probabilities are from shares of right answers.
+
+    >>> calibration_words(3.14)
+    'probabilities are off by 3.1 points on average (calibration error, ECE of 15 bins)'
+    """
+    return f"{whose} are off by {ece:.1f} points on average (calibration error, ECE of 15 bins)"
 
 
 def made_from(model: str, before: Path | None) -> str:

@@ -298,7 +298,7 @@ def test_the_calibration_error_is_that_of_the_probabilities(tmp_path: Path) -> N
     # in bf16 a probability depends in its last digits on the images beside it
     assert scored["ece"] == pytest.approx(100 * sum(gaps) / 210, abs=0.01)
     done = CliRunner().invoke(main, ["test", str(tmp_path / "model"), str(tmp_path / "more")])
-    assert f"calibration error of probabilities: {scored['ece']:.1f} % (ECE, 15 bins)" in done.stdout
+    assert f"probabilities are off by {scored['ece']:.1f} points on average (calibration" in done.stdout
 
 
 def test_strangers_that_say_nothing_are_one_line(model: tuple[Path, str], tmp_path: Path) -> None:

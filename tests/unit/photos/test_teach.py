@@ -167,7 +167,7 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
 def test_the_next_day_the_last_session_is_named(
     first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it ended, though its last step was undone; of the end itself nothing; Ctrl-C says how to go on."""
+    """Where it ended, though its last step was undone; there nothing is said; Ctrl-C tells how to go on."""
     shutil.copytree(first, tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Server, "serve_forever", lambda self: None)
