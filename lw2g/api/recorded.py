@@ -27,7 +27,12 @@ from lw2g.interfaces.defaults import (
     RECOMMENDED,
 )
 from lw2g.interfaces.metric import CORE_METRICS, DEFINITIONS
-from lw2g.maths.choosing import named_candidate, words_of_choice, words_of_choice_in_tasks
+from lw2g.maths.choosing import (
+    named_candidate,
+    words_of_change,
+    words_of_choice,
+    words_of_choice_in_tasks,
+)
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.results.leading_check import ClassCheck, LeadingCheck, accuracy_words, leading_check
 
@@ -58,6 +63,7 @@ __all__ = [
     "runs",
     "spread_of",
     "word_of",
+    "words_of_change",
     "words_of_choice",
 ]
 

@@ -69,10 +69,10 @@ USUAL_REJECT = 0.05
 """The usual share of known images that may be called unknown."""
 
 
-def can_reject(model: TrainedModel) -> bool:
-    """Return whether a model tells unknown images at the usual rate."""
+def can_reject(model: TrainedModel, rate: float = USUAL_REJECT) -> bool:
+    """Return whether a model tells unknown images at a rate."""
     try:
-        model.threshold(USUAL_REJECT)
+        model.threshold(rate)
     except ConfigError:
         return False
     return True

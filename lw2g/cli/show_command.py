@@ -49,13 +49,14 @@ _ROUNDING = 1e-9
 """Largest difference of two equal percentages."""
 
 
+_EXAMPLES = "lw2g show model-2 --all\nlw2g show runs/first"
 _WHAT = "Show what a run has recorded, or what a model knows."
 _HOW = """Of a run, that is what it reached, in a few lines; with --all all of it. Tasks count from 1; sets
 are shown by their ids (#0 is the first); percentages go from 0 to 100."""
 _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its classes, and what it has learned."
 
 
-@click.command(help="\n\n".join([_WHAT, _HOW, _OF_A_MODEL]))
+@click.command(help="\n\n".join([f"\b\n{_EXAMPLES}", _WHAT, _HOW, _OF_A_MODEL]))
 @click.argument("run", metavar="RUN|MODEL", type=AnyPath(path_type=Path))
 @json_option("Print the record, or of a model its description, as it is stored.")
 @click.option(

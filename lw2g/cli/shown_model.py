@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import LeadingCheck, head_of, leading_check
+from lw2g.api.recorded import LeadingCheck, head_of, leading_check, words_of_choice
 from lw2g.errors import counted
 from lw2g.runtime.console import number, print_table, printable
 
 if TYPE_CHECKING:
     from lw2g.model.manifest import Manifest, Step
 
-__all__ = ["print_model"]
+__all__ = ["check_of", "print_model"]
 
 
 def print_model(manifest: Manifest, *, whole: bool) -> None:
@@ -28,7 +28,7 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
     names = manifest.class_map.target_names
     lines = [f"{counted(len(names), 'class')}: {', '.join(names)}"]
     lines += [_in_a_line(step) for step in manifest.history.steps]
-    if check := _check_of(manifest):
+    if check := check_of(manifest):
         lines.append(f"accuracy: {check.words}")
     head = head_of(manifest)
     features = manifest.backbone.name
@@ -36,9 +36,10 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         features += f" at {manifest.preprocessing.size} pixels"
     method = f"baseline {manifest.baseline.name}"
     weights = f"weights: {manifest.backbone.weights or manifest.weights_name}"
-    # whoever teaches photos asks for the head; one that is trained belongs to its method
-    lines.append(f"head {head}, backbone {features}" if head else f"{method}, backbone {features}")
+    # a formula is chosen for photos; a head that is trained belongs to its method
+    lines.append(f"formula {head}, backbone {features}" if head else f"{method}, backbone {features}")
     if whole:
+        lines += _of_choice(manifest)
         lines += [method, weights] if head else [weights]
     for line in lines:
         click.echo(printable(line))
@@ -46,12 +47,19 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         _print_classes(manifest)
 
 
-def _check_of(manifest: Manifest) -> LeadingCheck | None:
+def check_of(manifest: Manifest) -> LeadingCheck | None:
     """Return what the last step says of the model as it is; None where there was no step or no check."""
     steps = manifest.history.steps
     if not steps:
         return None
     return leading_check(steps[-1].checks, has_old_classes=len(manifest.tasks) > 1)
+
+
+def _of_choice(manifest: Manifest) -> list[str]:
+    """Return in a line what the formula was chosen among; nothing where the last step has not chosen."""
+    steps = manifest.history.steps
+    choice = steps[-1].checks.get("choice") if steps else None
+    return [words_of_choice(choice)] if choice else []
 
 
 def _print_classes(manifest: Manifest) -> None:

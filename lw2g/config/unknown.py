@@ -6,10 +6,13 @@ import os
 from typing import Literal
 
 from lw2g.config.other_names import method_of_others
-from lw2g.errors import UnknownComponentError, nearest, no_folder
+from lw2g.errors import ConfigError, UnknownComponentError, nearest, no_folder
 from lw2g.interfaces.component import Kind
+from lw2g.registry.catalogue import Catalogue
+from lw2g.vit.hub_folder import folder_of
+from lw2g.vit.names import can_be_timm_name
 
-__all__ = ["unknown_name"]
+__all__ = ["require_backbone_name", "unknown_name"]
 
 _TIMM = [f"vit_{size}_patch16_224.augreg_in21k_ft_in1k" for size in ("tiny", "small", "base", "large")]
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
@@ -39,3 +42,18 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
     missing = no_folder(name)
     # a folder whose name is not like it was hardly meant
     return f"{error}; {missing}" if "did you mean" in missing else str(error)
+
+
+def require_backbone_name(name: str, catalogue: Catalogue) -> None:
+    """Refuse a name that no backbone can have, before torch and timm are imported to look for it.
+
+    Raises:
+        ConfigError: No component has it, and timm cannot have it.
+    """
+    try:
+        catalogue.get("backbone", name)
+    except UnknownComponentError as error:
+        problem = unknown_name("backbone", name, error)
+        is_other_spelling = problem == str(error)
+        if is_other_spelling or not (can_be_timm_name(name) or folder_of(name)):
+            raise ConfigError(f"backbone: {problem}") from error

@@ -19,6 +19,7 @@ __all__ = [
     "first_within_error",
     "named_candidate",
     "named_in_tasks",
+    "words_of_change",
     "words_of_choice",
     "words_of_choice_in_tasks",
 ]
@@ -72,6 +73,17 @@ def words_of_choice(choice: Mapping[str, Any]) -> str:
     if "before" in choice:
         words += f"; before: {_figure({**choice['before'], 'accuracy': None})}"
     return words
+
+
+def words_of_change(choice: Mapping[str, Any]) -> str:
+    """Return in a few words that a model answers by another head than before; empty where it does not.
+
+    >>> words_of_change({"head": "lda", "layers": 1, "before": {"head": "ridge", "layers": 12}})
+    'formula chosen anew: lda; before: ridge on 12 layers'
+    """
+    if "before" not in choice:
+        return ""
+    return f"formula chosen anew: {named_candidate(choice)}; before: {named_candidate(choice['before'])}"
 
 
 def words_of_choice_in_tasks(choice: Mapping[str, Any]) -> str:

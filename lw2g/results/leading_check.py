@@ -17,7 +17,7 @@ from lw2g.results.summaries import FEW_IMAGES, doubt_of_few, wilson
 __all__ = ["ClassCheck", "LeadingCheck", "accuracy_words", "leading_check"]
 
 
-_CHOSE_HEAD = "; these images chose the head, so new ones may do a little worse"
+_CHOSE_HEAD = "; these images also chose the formula, so new ones may do a little worse"
 
 
 @attrs.frozen
@@ -108,7 +108,8 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
     accuracy = checks.get("left_out_accuracy")
     rows = checks.get("left_out_classes", [])
     knows_one_class = len(rows) == 1
-    if accuracy is not None and not tested_on and checked < min(FEW_IMAGES, left_out):
+    is_few = not checked or (not tested_on and checked < min(FEW_IMAGES, left_out))
+    if accuracy is not None and is_few:
         return LeadingCheck(
             accuracy=accuracy,
             images=left_out,

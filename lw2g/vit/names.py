@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lw2g.errors import ConfigError
 
-__all__ = ["is_timm_name", "plain_name"]
+__all__ = ["can_be_timm_name", "is_timm_name", "plain_name"]
 
 _HUBS = ("hf-hub:", "hf_hub:")
 _OWNER = "timm/"
@@ -32,11 +32,24 @@ def plain_name(name: str) -> str:
     return plain
 
 
+def can_be_timm_name(name: str) -> bool:
+    """Whether a name may be one of timm's, whose architectures are functions of Python.
+
+    >>> can_be_timm_name("resnet18.a1_in1k"), can_be_timm_name("vit-tinny")
+    (True, False)
+    """
+    return _looks_like_timm(name) or name.partition(".")[0].isidentifier()
+
+
 def is_timm_name(name: str) -> bool:
     """Whether a name that is no component's is to be looked up in timm."""
-    if "_" in name or name.startswith((*_HUBS, _OWNER)):
-        return True
+    if _looks_like_timm(name) or not can_be_timm_name(name):
+        return _looks_like_timm(name)
     # few of timm's names have no underscore (resnet18), and it takes a second to import: only now
     import timm
 
     return bool(timm.is_model(name.partition(".")[0]))
+
+
+def _looks_like_timm(name: str) -> bool:
+    return "_" in name or name.startswith((*_HUBS, _OWNER))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from lw2g.api.recorded import words_of_choice
+from lw2g.api.recorded import words_of_change
+from lw2g.cli.shared_options import can_reject
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import composed, is_name
@@ -27,6 +27,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
+from lw2g_photos.later_models import session_of
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import TEACH_ANOTHER
 from lw2g_photos.step_words import as_typed, old_classes_words
@@ -48,6 +49,8 @@ _PAGE = "lw2g teach"
 """What a step names as the folder of what was sent."""
 _NEW = "model"
 """What the first model of a session without one is called after."""
+_RATES = (0.01, 0.05, 0.1)
+"""Shares of known images that may be called unknown, as the page offers them."""
 _NO_CLASS = "the model knows no class yet"
 _TEACH_ONE = "teach it one: drop a folder of images"
 _ONE_CLASS = "Unknown images can be told from two classes on: drop a folder of another class."
@@ -63,10 +66,9 @@ _NOTHING: dict[str, Any] = {
     "cost": "",
     "confusion": None,
     "use": "",
+    "rates": [],
 }
 """What the page shows before there is a model."""
-_SESSION = re.compile(r"(?P<name>.+-taught)(-\d{1,6})?")
-"""The name of a session's folder."""
 
 
 class Content(Protocol):
@@ -149,7 +151,7 @@ class Classroom:
         self._writing = Lock()  # nothing is written while what was sent is being removed
         self._closed = False
         self._doing: tuple[str, float] | None = None
-        self._session = _session_of(Path(_NEW) if directory is None else directory)
+        self._session = session_of(Path(_NEW) if directory is None else directory)
         self._steps = 0
         self._has_session = False
         self._model: TrainedModel | None = None
@@ -212,8 +214,8 @@ class Classroom:
                 with self._next() as out:
                     model, report = self._learned(root, out)
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
-                if "before" in report.get("choice", {}):
-                    said.append(words_of_choice(report["choice"]))
+                if changed := words_of_change(report.get("choice", {})):
+                    said.append(changed)
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
     def undo(self, at: str = "") -> None:
@@ -245,8 +247,6 @@ class Classroom:
         with self._busy(f"forgetting {name}"):
             self._require_seen(at)
             self._unlearn(composed(name))
-            # what would be undone is the last step that learned, which nobody expects here
-            self._shown |= {"undo": False, "forgot": True}
 
     def _require_seen(self, at: str) -> None:
         """Refuse to take back what somebody has not seen: another window may have gone on.
@@ -269,7 +269,7 @@ class Classroom:
             raise DataError(_NO_CLASS, _TEACH_ONE)
         with self._next() as out:
             model, _ = unlearn(self._directory, name, self._catalogue, out=out, **self._options)
-        self._take(out, read_export(out, whole=True), model, None)
+        self._take(out, read_export(out, whole=True), model, None, forgotten=name)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
         """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
@@ -365,7 +365,12 @@ class Classroom:
                 size -= len(part)
 
     def _take(
-        self, directory: Path, saved: Saved, model: TrainedModel, report: Mapping[str, Any] | None
+        self,
+        directory: Path,
+        saved: Saved,
+        model: TrainedModel,
+        report: Mapping[str, Any] | None,
+        forgotten: str | None = None,
     ) -> None:
         """Go on with another model, and compute what the page shows of it.
 
@@ -374,6 +379,7 @@ class Classroom:
             saved: What lies there.
             model: The same, as it computes.
             report: Of the step that made it; None where it was not learned just now.
+            forgotten: The class that was taken back just now, if one was.
         """
         manifest = saved.manifest
         names = manifest.class_map.target_names
@@ -381,6 +387,7 @@ class Classroom:
         images = [0] * len(names)
         for entry in manifest.class_map:
             images[entry.target] += int(solved.head.count[entry.position])
+        classes = [{"name": name, "images": count} for name, count in zip(names, images, strict=True)]
         measures = calibration_of(solved, saved)[1]
         wrong = measures["wrong"]
         steps = manifest.history.steps
@@ -394,26 +401,38 @@ class Classroom:
         if check and lead is not None:
             # of what is known now: a class may have been forgotten since
             total = lead.words
-            check = {**check, "classes": _as_told(check["classes"], lead)}
+            rows = check["classes"]
+            if (
+                forgotten and lead.leaves_out
+            ):  # all classes were asked again, not those of the last step alone
+                rows = [{"class": one["name"], "images": one["images"], "new": False} for one in classes]
+            check = {**check, "classes": _as_told(rows, lead)}
         cost = ""
         # an earlier lw2g has not noted how many were found before
-        if check and "old_classes" in check and len(manifest.tasks) > 1:
+        if check and "old_classes" in check and len(manifest.tasks) > 1 and not forgotten:
             cost = old_classes_words(check["old_classes"], check["estimated_loss"])
+        if check and forgotten:
+            before = self._shown["folder"]
+            still = f"{before} still knows {forgotten}; to go on from there: lw2g teach {shlex.quote(before)}"
+            check = {**check, "warnings": [still]}
+        place = as_typed(str(directory.absolute()))
         self._directory = directory
         self._model = model
         self._shown = {
-            "folder": as_typed(str(directory.absolute())),
-            "classes": [{"name": name, "images": count} for name, count in zip(names, images, strict=True)],
+            "folder": place,
+            "classes": classes,
             "steps": len(steps),
-            "undo": len(steps) > 0 and len(manifest.tasks) > 1,
-            "forgot": False,
+            # what would be undone after a class is the last step that learned, which nobody expects here
+            "undo": len(steps) > 0 and len(manifest.tasks) > 1 and not forgotten,
+            "forgot": bool(forgotten),
             # images that were set apart were asked when the step was learned, those left out just now
             "anew": lead is not None and lead.leaves_out,
             "check": check,
             "total": total,
             "cost": cost,
             "confusion": None if wrong is None else wrong.int().tolist(),
-            "use": f"In a terminal: lw2g predict {shlex.quote(as_typed(str(directory.absolute())))} PHOTO",
+            "use": f"In a terminal: lw2g predict {shlex.quote(place)} PHOTO",
+            "rates": [rate for rate in _RATES if can_reject(model, rate)],
         }
 
 
@@ -428,15 +447,6 @@ def _as_told(entries: Sequence[Mapping[str, Any]], lead: LeadingCheck) -> list[d
         )
         told.append({**entry, **found})
     return told
-
-
-def _session_of(model: Path) -> Path:
-    """Return the folder of a session with a model; a model of an earlier session gets one next to that."""
-    model = model.absolute()
-    found = _SESSION.fullmatch(model.parent.name)
-    if found and model.name.isdecimal():
-        return model.parent.with_name(found["name"])
-    return model.with_name(f"{model.name}-taught")
 
 
 def _made(folder: Path) -> Path:

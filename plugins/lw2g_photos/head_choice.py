@@ -344,8 +344,8 @@ def words_of_kept_head(after: Manifest) -> Iterator[str]:
     if 0 < len(known) < min(_FEWEST, len(after.class_map.target_names)):
         classes = counted(len(known), "class")
         yield (
-            f"head and layers were chosen on {classes} and stay, as the model keeps not all that a choice "
-            "needs; lw2g start on the photos of all classes chooses again"
+            f"the formula was chosen on {classes} and stays, as the model keeps not all that a choice needs; "
+            "lw2g start on the photos of all classes chooses again"
         )
 
 

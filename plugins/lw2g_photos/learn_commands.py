@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import holds_model, leading_check, words_of_choice
+from lw2g.api.recorded import LeadingCheck, holds_model, leading_check, manifest_of, words_of_change
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first, words_of_input
 from lw2g.cli.shared_options import (
     USUAL_REJECT,
@@ -21,6 +21,7 @@ from lw2g.cli.shared_options import (
     json_option,
     settings_option,
 )
+from lw2g.cli.shown_model import check_of
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import ConfigError, as_word, counted
@@ -39,6 +40,11 @@ _MODEL = click.argument("model", metavar="MODEL", type=AnyPath(path_type=Path, f
 _EXAMPLE = "lw2g start photos model --backbone vit-tiny     # photos/CLASS/*.jpg"
 _NEW = "MODEL is a new folder, into which the model is written."
 _EXAMPLE_OF_LEARN = "lw2g learn model new     # new/CLASS/*.jpg; makes model-2"
+_EXAMPLES_OF_UNLEARN = (
+    "lw2g unlearn model-2 --last     # makes model-3, without the last step\n"
+    "lw2g unlearn model-2 cup        # makes model-3, without the class cup"
+)
+_ANY_MODEL = "MODEL is a model of `lw2g start`, or an exported one; it stays as it is."
 _JSON = json_option("Print the report as JSON.")
 
 
@@ -74,7 +80,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 
 @click.command(
     cls=LongCommand,
-    help=f"\b\n{_EXAMPLE_OF_LEARN}\n\n{help_of(photographs.learn)}",
+    help=f"\b\n{_EXAMPLE_OF_LEARN}\n\n{help_of(photographs.learn, _ANY_MODEL)}",
 )
 @click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=_PATH)
@@ -94,9 +100,14 @@ def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:
         place = as_typed(report["out"])
         back = f"lw2g unlearn {shlex.quote(place)} --last"
         click.echo(printable(f"next: {_predicting(learned, place)}; back again: {back}"))
+    from lw2g_photos.later_models import words_of_later  # imports torch, which is there by now
+
+    photos = folder if options["boxes"] is None else None
+    if later := words_of_later(model, Path(report["out"]), photos):
+        note(later)
 
 
-@click.command(help=help_of(photographs.unlearn))
+@click.command(help=f"\b\n{_EXAMPLES_OF_UNLEARN}\n\n{help_of(photographs.unlearn, _ANY_MODEL)}")
 @_MODEL
 @click.argument("names", metavar="[CLASS]", nargs=-1)
 @options_of(photographs.unlearn, "last")
@@ -118,11 +129,10 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
     gone = ", ".join(report["forgotten"]) or "no class, but images of known ones"
     made = made_from(as_typed(report["out"]), model)
     click.echo(printable(f"{made}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
-    check = leading_check(report, has_old_classes=True)
-    if check is not None:
+    if check := _check_as_shown(report):
         click.echo(printable(f"accuracy: {check.words}"))
-    if "before" in report.get("choice", {}):
-        click.echo(words_of_choice(report["choice"]))
+    if changed := words_of_change(report.get("choice", {})):
+        click.echo(changed)
     for words in report["remains"]:
         note(f"not taken back: {words}")
     if report["forgotten"]:
@@ -131,6 +141,13 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
         remedy = "" if last else f"; to forget {what} there, too, remove that folder"
         note(f"{model} stays as it is, and still knows {what}{remedy}")
     click.echo(printable(f"next: {_predicting(less, as_typed(report['out']))}"))
+
+
+def _check_as_shown(report: Mapping[str, Any]) -> LeadingCheck | None:
+    """Return what `lw2g show` says of a model from which something was taken back, or else its report."""
+    made = manifest_of(Path(report["out"]))
+    shown = None if made is None else check_of(made)
+    return shown or leading_check(report, has_old_classes=True)
 
 
 def _saying_what_is_left(model: Path, out: Path | None) -> AbstractContextManager[None]:

@@ -16,11 +16,14 @@ from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
 from lw2g.api.recorded import holds_model
 from lw2g.config.directory import MANIFEST
+from lw2g.config.unknown import require_backbone_name
 from lw2g.errors import ConfigError, DataError, no_folder, shown
 from lw2g.ground.hub_address import is_hub_address
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.pixels.found_images import is_feature_file
+from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.importing import importing_torch
 from lw2g_photos import step_reports
 from lw2g_photos.folder_checks import require_classes, require_photos
@@ -100,6 +103,8 @@ def start(
     if isinstance(folder, str | PathLike) and boxes is None:
         named = backbone if isinstance(backbone, str) else None
         require_photos(Path(folder), Path(out), backbone_as_typed({"name": named, "weights": weights}))
+    if local is None:
+        _require_backbone_name(backbone)
     with importing_torch():
         from lw2g.api.box_answers import crops_of
         from lw2g_photos.starting import start as begin
@@ -143,7 +148,7 @@ def learn(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Let the exported ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
+    """Let ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read. With most
     heads the result equals that of learning all images at once. A head that ``start`` chose is chosen again
@@ -153,7 +158,7 @@ def learn(
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
     Args:
-        model: The export, which is not changed.
+        model: A model (of :func:`start`, or exported), which is not changed.
         folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
         test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,
@@ -231,13 +236,13 @@ def unlearn(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Take a class or the last step of the exported ``model`` back, and write the result into a new folder.
+    """Take a class or the last step of ``model`` back, and write the result into a new folder.
 
     The model has the same bits as if it had never been learned, and a head that was chosen is chosen again.
     The numbers of other classes stay.
 
     Args:
-        model: The export, which is not changed.
+        model: A model (of :func:`start`, or exported), which is not changed.
         name: The class, or its number where labels were numbers; None with ``last``.
         out: The new folder; None for the next free MODEL-N.
         last: Whether to take the last step of ``lw2g learn`` back.
@@ -351,14 +356,14 @@ def teach(
     device: str | None = None,
     on_address: Callable[[str], None] = print,
 ) -> Path | None:
-    """Serve a page on 127.0.0.1 that teaches the exported ``model``, until Ctrl-C.
+    """Serve a page on 127.0.0.1 that teaches ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
     folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one in
     model-taught, as ``lw2g start`` does.
 
     Args:
-        model: The directory of the export; None where the page makes the first model.
+        model: Its folder, of :func:`start` or exported; None where the page makes the first model.
         backbone: Of a first model, such as vit-tiny.
         port: Port on 127.0.0.1; 0 for a free one.
         weights: The backbone's weights, if they have moved; None for their recorded source.
@@ -375,16 +380,19 @@ def teach(
     """
     if not 0 <= port < 2**16:
         raise ConfigError(f"port: expected 0 to 65535 but got {port}", "0 takes a free one")
+    _require_backbone_name(backbone)
     with importing_torch():
         from lw2g.disk.origins import made_with
-        from lw2g.registry.catalogue import load_catalogue
         from lw2g_photos.classroom import Classroom
+        from lw2g_photos.later_models import words_of_session
         from lw2g_photos.server import Server
 
     file = None if weights is None else Path(weights)
     directory = _path(model)
     catalogue = load_catalogue() if directory is None else load_catalogue(made_with=made_with(directory))
     classroom = Classroom(directory, catalogue, backbone=backbone, device=device, weights=file)
+    if directory is not None and (ended := words_of_session(directory)):
+        tell_note(ended)
     try:
         with Server(classroom, port) as server:
             on_address(server.address)
@@ -393,6 +401,16 @@ def teach(
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
     return classroom.newest
+
+
+def _require_backbone_name(backbone: Any) -> None:
+    """Refuse a mistyped name of a backbone before torch is imported; an object is no name.
+
+    Raises:
+        ConfigError: No backbone can have it.
+    """
+    if isinstance(backbone, str):
+        require_backbone_name(backbone, load_catalogue())
 
 
 def _require_model_first(function: str, model: Any, folder: Any) -> None:

@@ -17,12 +17,18 @@ from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
-from lw2g_photos.step_words import lowest_classes
+from lw2g_photos.step_words import calibration_words, lowest_classes
 
 __all__ = ["test"]
 
 
-@click.command(cls=LongCommand, help=help_of(photographs.test))
+_EXAMPLES = (
+    "lw2g test model more                        # more/CLASS/*.jpg\n"
+    "lw2g test model more --strangers others     # others/*.jpg: of none of its classes"
+)
+
+
+@click.command(cls=LongCommand, help=f"\b\n{_EXAMPLES}\n\n{help_of(photographs.test)}")
 @click.argument("model", metavar="MODEL", type=ModelPath(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=AnyPath(path_type=Path))
 @option_of(photographs.test, "strangers", metavar="FOLDER2")
@@ -63,7 +69,7 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
         click.echo(printable(f"{lowest}; each class: --all"))
     if scored["ece"] is not None:
         whose = "probabilities" if scored["calibrated"] else "uncalibrated probabilities"
-        click.echo(f"calibration error of {whose}: {scored['ece']:.1f} % (ECE, 15 bins)")
+        click.echo(calibration_words(scored["ece"], whose))
     if scored["strangers"] is not None:
         strange = scored["strangers"]
         click.echo(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lw2g.config.directory import LEARNED, WEIGHTS
+from lw2g.config.directory import LEARNED
 from lw2g.errors import DataError, as_word, nearest
 from lw2g.ground.notes import tell_note
-from lw2g.model.exported import Saved, is_export, read_learned, read_manifest
+from lw2g.model.exported import Saved, read_learned, read_manifest
 from lw2g.model.rejection import calibration_error
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
@@ -28,6 +26,7 @@ from lw2g_photos.class_crops import class_crops
 from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
+from lw2g_photos.later_models import later_models, most_classes
 from lw2g_photos.step_checks import is_among, learned_rows
 from lw2g_photos.step_words import as_typed
 
@@ -192,23 +191,15 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
 
 
 def _later_model(model: TrainedModel, classes: Collection[str]) -> str | None:
-    """Return the last MODEL-N beside a model that was learned from it and knows all these classes."""
-    if model.home is None or not is_export(model.home.folder):
+    """Return the MODEL-N beside a model learned from it that knows all these classes, and most others."""
+    if model.home is None:
         return None
-    folder = model.home.folder
-    own = read_manifest(folder).files.get(WEIGHTS)
-    stem = re.sub(r"-\d{1,6}$", "", folder.name)
-    found = {}
-    with suppress(DataError, OSError):  # what lies beside the model may be damaged, or not be read
-        for place in folder.parent.iterdir():
-            numbered = re.fullmatch(rf"{re.escape(stem)}-(\d{{1,6}})", place.name)
-            if numbered is None or not is_export(place):
-                continue
-            manifest = read_manifest(place)
-            is_later = any(step.parent == own for step in manifest.history.steps)
-            if is_later and set(classes) <= set(manifest.class_map.target_names):
-                found[int(numbered[1])] = as_typed(str(place))
-    return found[max(found)] if found else None
+    knowing = {
+        place: manifest
+        for place, manifest in later_models(model.home.folder).items()
+        if set(classes) <= set(manifest.class_map.target_names)
+    }
+    return as_typed(str(most_classes(knowing))) if knowing else None
 
 
 def _tell_of_bad(images: Sequence[ImageLike | None], entries: Entries, of: str = "") -> None:

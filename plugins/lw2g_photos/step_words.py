@@ -9,13 +9,14 @@ from typing import Any
 
 import attrs
 
-from lw2g.api.recorded import words_of_choice
+from lw2g.api.recorded import words_of_change
 from lw2g.errors import counted, is_counted, share_of
 from lw2g.model.places import free_folder
 from lw2g.results.leading_check import ClassCheck, leading_check
 
 __all__ = [
     "as_typed",
+    "calibration_words",
     "lowest_classes",
     "made_from",
     "new_folder",
@@ -53,15 +54,21 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
         lowest = lowest_classes([attrs.evolve(row, taken_for=[]) for row in check.classes])
         if lowest:
             yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
-    # later steps choose again, and say so where it is another one; of one class any head is as good
-    knows_one_class = check is not None and check.knows_one_class
-    is_another = "choice" in report and ("before" in report["choice"] or not has_old_classes)
-    if is_another and not knows_one_class:
-        yield words_of_choice(report["choice"])
+    if changed := words_of_change(report.get("choice", {})):
+        yield changed
     if has_old_classes:
         yield old_classes_words(report["old_classes"], report["estimated_loss"])
     if report["ece"] is not None:
-        yield f"calibration error of probabilities: {report['ece']:.1f} % (ECE, 15 bins)"
+        yield calibration_words(report["ece"])
+
+
+def calibration_words(ece: float, whose: str = "probabilities") -> str:
+    """Return how far probabilities are from shares of right answers.
+
+    >>> calibration_words(3.14)
+    'probabilities are off by 3.1 points on average (calibration error, ECE of 15 bins)'
+    """
+    return f"{whose} are off by {ece:.1f} points on average (calibration error, ECE of 15 bins)"
 
 
 def made_from(model: str, before: Path | None) -> str:
@@ -87,14 +94,14 @@ def old_classes_words(found: Mapping[str, Any] | None, estimated: float | None) 
     >>> old_classes_words({"images": 80, "before": 80.0, "now": 80.0}, 0.5)
     'old classes: 80.0 % before and now, each image left out in turn; estimated: 0.5 points fewer'
     >>> old_classes_words(None, None)
-    'old classes: what they lose is not known for this head'
+    'old classes: what they lose is not known for this formula'
     """
     words = []
     if found is not None:
         words.append(f"{_before_and_now(**found)}, each image left out in turn")
     if estimated is not None:
         words.append(f"estimated: {estimated:.1f} points fewer")
-    return f"old classes: {'; '.join(words) or 'what they lose is not known for this head'}"
+    return f"old classes: {'; '.join(words) or 'what they lose is not known for this formula'}"
 
 
 def _before_and_now(images: int, before: float, now: float) -> str:

@@ -206,7 +206,9 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     numbers = [history.numbers[target] for target in targets]
     names = history.names
     lost = set(history.numbers) - set(numbers)
-    steps = [_without_names(step, {names[number] for number in lost}) for step in steps]
+    # no earlier step has asked of classes that the last one brought: its checks stay as they are
+    lost_names = set() if undone else {names[number] for number in lost}
+    steps = [_without_names(step, lost_names) for step in steps]
     forgotten = dict(history.forgotten)
     if undone and lost:
         # a step that is taken back gives back its numbers, which are the last ones

@@ -12,13 +12,18 @@ import click
 
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import help_of, option_of, options_of
+from lw2g.errors import as_word
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed
 
 __all__ = ["teach"]
 
 
-@click.command(help=help_of(photographs.teach))
+_ANY_MODEL = "MODEL is a model of `lw2g start`, or an exported one."
+_EXAMPLES = "lw2g teach model\nlw2g teach --backbone vit-tiny     # the first images make the model"
+
+
+@click.command(help=f"\b\n{_EXAMPLES}\n\n{help_of(photographs.teach, _ANY_MODEL)}")
 @click.argument("model", metavar="[MODEL]", type=AnyPath(path_type=Path, file_okay=False), required=False)
 @options_of(photographs.teach, "backbone")
 @option_of(photographs.teach, "port", type=click.IntRange(0, 65535), metavar="N")
@@ -38,4 +43,8 @@ def teach(model: Path | None, no_browser: bool, **options: Any) -> None:
         # once more: a thread may still compute, and an interpreter that ends by itself would abort in it
         click.echo("\nerror: interrupted", err=True)
         os._exit(130)
-    click.echo("\nno model was made" if taught is None else f"\nthe model is {as_typed(str(taught))}")
+    if taught is None:
+        click.echo("\nno model was made")
+        return
+    place = as_typed(str(taught))
+    click.echo(f"\nthe model is {place}\ngo on: lw2g teach {as_word(place)}")

@@ -69,39 +69,22 @@ class TrainingGain:
 
     @property
     def words(self) -> str:
-        """Where training ended in a sentence, with what weighs against it; the page has the rest.
+        """In how many streams training gained or lost clearly, and within what; the page has the rest.
 
-        >>> TrainingGain(least=0.5, most=0.5, streams=1).words.partition("), ")[2]
-        'it ended 0.5 points above no training, no clear difference (docs/worth.md)'
+        >>> TrainingGain(least=0.5, most=0.5, streams=1).words
+        'no clear gain in our one similar experiment (+0.5 points; docs/worth.md)'
         """
-        experiments = "our one experiment" if self.streams == 1 else f"our {self.streams} experiments"
-        clear = f"; clearly above in {self.above}"
+        experiments = "one similar experiment" if self.streams == 1 else f"{self.streams} similar experiments"
+        gain = "no clear gain in our"
+        if self.above:
+            gain = f"a clear gain in {self.above} of our"
+        words = f"{gain} {experiments}"
         if self.chosen:  # what is reported of images of a choice is no finding of its own
-            clear += f" (the method was chosen on images of {self.chosen})"
-        clear += f", clearly below in {self.below}"
-        if not self.above and not self.below:
-            clear = ", no clear difference"
-        return (
-            f"in {experiments} with about as many images a class (ViT-Tiny), it ended "
-            f"{_span(round(self.least, 1), round(self.most, 1))} no training{clear} ({_PAGE})"
-        )
-
-
-def _span(least: float, most: float) -> str:
-    """Return in words how far accuracies end from another one.
-
-    >>> _span(-0.0, 0.0), _span(0.2, 1.0), _span(-3.0, -1.0)
-    ('level with', '0.2 to 1.0 points above', '3.0 to 1.0 points below')
-    >>> _span(-1.0, 0.2)
-    'between 1.0 points below and 0.2 above'
-    """
-    if least == most == 0:
-        return "level with"
-    if least < 0 < most:
-        return f"between {-least:.1f} points below and {most:.1f} above"
-    side = "above" if most > 0 else "below"
-    ends = dict.fromkeys(f"{abs(end):.1f}" for end in (least, most))
-    return f"{' to '.join(ends)} points {side}"
+            words += f" (the method was chosen on images of {self.chosen})"
+        if self.below:
+            words += f", a clear loss in {self.below}"
+        ends = dict.fromkeys(f"{round(end, 1) + 0:+.1f}" for end in (self.least, self.most))
+        return f"{words} ({' to '.join(ends)} points; {_PAGE})"
 
 
 @lru_cache(maxsize=1)

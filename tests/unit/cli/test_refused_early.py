@@ -23,6 +23,10 @@ REFUSED = {
     "check": "nothing to check",
     "run --baseline nope": "no baseline is called 'nope'",
     "run --recommended --trained": "--recommended and --trained name a method each",
+    "run --backbone vit-tinny": "no backbone is called 'vit-tinny' (did you mean 'vit-tiny'?)",
+    "teach --backbone vit-tinny": "no backbone is called 'vit-tinny' (did you mean 'vit-tiny'?)",
+    "start PHOTOS model --backbone vit-tinny": "no backbone is called 'vit-tinny' (did you mean 'vit-tiny'?)",
+    "start PHOTOS model --backbone vit_tiny": "no backbone is called 'vit_tiny' (did you mean 'vit-tiny'?)",
     "run nope.toml": "'nope.toml' cannot be read",
     "predict nope photo.jpg": "no image file at 'photo.jpg'",
     "report nope": "no folder 'nope'",
@@ -31,9 +35,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_a_wrong_name_is_refused_before_torch_is_imported(words: str, tmp_path: Path) -> None:
+def test_a_wrong_name_is_refused_before_torch_is_imported(
+    words: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """In one line, with exit code 2, and nothing is written."""
-    command = [sys.executable, "-c", RUN, *words.split()]
+    photos = tmp_path_factory.mktemp("photos")
+    (photos / "cat").mkdir()
+    (photos / "cat" / "0.png").touch()
+    command = [sys.executable, "-c", RUN, *words.replace("PHOTOS", str(photos)).split()]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()

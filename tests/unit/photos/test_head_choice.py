@@ -202,8 +202,9 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
         main, ["start", str(tmp_path / "one"), str(tmp_path / "model"), "--head", "auto"]
     )
     assert done.exit_code == 0, done.output
-    assert "head: lda (also tried: ridge on " in done.stdout
-    assert "the smallest head, as there are too few images to compare them" in done.stdout
+    whole = CliRunner().invoke(main, ["show", str(tmp_path / "model"), "--all"]).stdout
+    assert "head: lda (also tried: ridge on " in whole
+    assert "the smallest head, as there are too few images to compare them" in whole
     assert " PHOTO, lw2g test " in done.stdout  # it cannot reject, and no command that fails is advised
 
 
@@ -212,11 +213,14 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
     arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
-    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; these images chose the head, "
+    few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; these images also chose "
     assert re.search(few, done.stdout)
     assert done.stdout.count("accuracy: ") == 2, "a second one, beside that of the line 'more accuracy'"
     assert f"next: lw2g predict '{tmp_path}/my model' PHOTO --reject 0.05, lw2g test" in done.stdout
     assert "more accuracy: more images of each class" in done.stdout
+    assert not re.search(r"\b(head|layers?)\b", done.stdout), "words of whoever compares methods"
+    shown = CliRunner().invoke(main, ["show", str(tmp_path / "my model"), "--all"]).stdout
+    assert re.search(r"\nhead: .* \(also tried: .*\) of 24 images, each left out in turn", shown)
 
 
 def test_start_says_what_training_added_on_streams_like_the_images(

@@ -164,6 +164,29 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
     assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
 
 
+def test_the_next_day_the_last_session_is_named(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it ended, though its last step was undone; there nothing is said; Ctrl-C tells how to go on."""
+    shutil.copytree(first, tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Server, "serve_forever", lambda self: None)
+
+    def said(model: str) -> str:
+        return CliRunner().invoke(main, ["teach", model, "--device", "cpu"]).output
+
+    assert "the last session" not in said("model")
+    lw2g.learn("model", folder(tmp_path / "new", "light", 2).parent, "model-taught/1")
+    lw2g.unlearn("model-taught/1", last=True, out="model-taught/2")
+    ended = (
+        "note: the last session with model ended with model-taught/2; to go on: lw2g teach model-taught/2\n"
+    )
+    assert ended in said("model")
+    newest = said("model-taught/2")
+    assert "the last session" not in newest
+    assert newest.splitlines()[-1] == "go on: lw2g teach model-taught/2"
+
+
 def test_a_first_step_that_fails_leaves_no_folder(first: Path, tmp_path: Path) -> None:
     """The session's folder appears with its first model."""
     shutil.copytree(first, tmp_path / "model")
@@ -487,7 +510,7 @@ def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> N
         (12, [6, 6], lambda: ask(server, "/state")),
         (18, [6], lambda: ask(server, "/learn", pictures("light", 2))),
         (24, [6], lambda: ask(server, "/learn", pictures("white", 3))),
-        (18, [6], lambda: ask(server, "/forget", b"", query={"name": "light"})),
+        (18, [6, 6, 6], lambda: ask(server, "/forget", b"", query={"name": "light"})),
     ):
         status, state = change()
         assert status == 200
@@ -513,7 +536,11 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert [one["name"] for one in state["classes"]] == ["black", "grey", "white"]
     assert state["folder"].endswith("model-taught/3")
     assert not state["undo"]
-    assert [(one["class"], one["new"]) for one in state["check"]["classes"]] == [("white", True)]
+    # all that are there were asked again; the old model is named, and nothing is told of what a step cost
+    rows = [(one["class"], one["new"], one["checked"]) for one in state["check"]["classes"]]
+    assert rows == [(name, False, 6) for name in ("black", "grey", "white")]
+    still = f"{seen[1]} still knows light; to go on from there: lw2g teach {seen[1]}"
+    assert (state["check"]["warnings"], state["cost"]) == ([still], "")
     status, answer = ask(server, "/forget", b"", query={"name": "light"})
     assert status == 400
     assert answer["error"].startswith("no class is called 'light' any more")
@@ -607,13 +634,16 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.inner_text("#cost") == f"Old{cost[3:]}"
         assert "images of other things" in page.inner_text("p:has(#reject)")
         assert page.inner_text("#last") == "Last check"
-        assert re.fullmatch(r"In a terminal: lw2g predict .*model-taught/1 PHOTO", page.inner_text("#use"))
+        assert re.fullmatch(
+            r"In a terminal: lw2g predict .*model-taught/1 PHOTO --reject 0\.1", page.inner_text("#use")
+        )
         learned = r"learned \d+ images?; the model is now .*model-taught/1"
         assert re.fullmatch(learned, page.inner_text("#message"))
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
         assert "model-taught/1 still knows it" in page.inner_text("#message")
-        assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["new"]
+        assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["", ""]
+        assert page.inner_text("#cost") == ""
         assert page.get_attribute("#undo", "title") == "Forgetting cannot be undone here"
         # few were set apart, so that all are asked again, of the model as it is now
         assert page.inner_text("#last") == "Last check"

@@ -477,13 +477,14 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert re.fullmatch(
         r"accuracy: [\d.]+ % of 60 images, each left out in turn \(.*\); these images.*", lines[3]
     )
-    assert lines[4:] == ["head lda, backbone micro at 32 pixels"]
+    assert lines[4:] == ["formula lda, backbone micro at 32 pixels"]
     whole = command("show", tmp_path / "more", "--all").stdout.splitlines()
     assert whole[:5] == lines
-    assert whole[5] == "baseline simple-cil"
-    assert whole[6].startswith("weights: ")
-    assert whole[7] == "the model now, each image left out in turn:"
-    rows = [line.split() for line in whole[8:] if line.split()[:1] in (["ant"], ["bee"], ["cat"])]
+    assert whole[5].startswith("head: lda ")
+    assert whole[6] == "baseline simple-cil"
+    assert whole[7].startswith("weights: ")
+    assert whole[8] == "the model now, each image left out in turn:"
+    rows = [line.split() for line in whole[9:] if line.split()[:1] in (["ant"], ["bee"], ["cat"])]
     assert [row[0] for row in rows] == ["ant", "bee", "cat"]
     assert not [line for line in whole if "images set apart" in line], "of four images: no second accuracy"
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
@@ -724,6 +725,46 @@ def test_a_model_is_named_as_the_next_command_names_it(
     monkeypatch.chdir(tmp_path)
     assert command("learn", "model", glyphs / "cat").stdout.startswith("model-2 (from model): learned ")
     assert command("unlearn", "model-2", "--last").stdout.startswith("model-3 (from model-2): 2 classes")
+
+
+def test_who_begins_at_an_old_model_again_is_told_of_the_later_one(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of classes that it knows besides, or of the same images; nothing where one goes on from the newest."""
+    shutil.copytree(models["first"], tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    notes = []
+    for model, name in (("model", "cat"), ("model", "cat"), ("model-2", "dog"), ("model", "dog")):
+        done = command("learn", model, glyphs / name)
+        assert done.exit_code == 0, done.output
+        notes.append([line for line in done.stderr.splitlines() if "learn model" in line or "go on" in line])
+    assert notes == [
+        [],
+        ["note: model-2 has learned these images already: go on from it, and remove model-3"],
+        [],
+        ["note: model-4 has learned these images already: go on from it, and remove model-5"],
+    ]
+    more = command("learn", "model", glyphs / "bee").stderr
+    assert f"note: model-4 also knows cat, dog; to add to it: lw2g learn model-4 {glyphs / 'bee'}\n" in more
+
+
+def test_what_is_taken_back_leaves_one_accuracy(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path
+) -> None:
+    """`unlearn` tells what `show` tells: images of --test were asked of a model that knew the class, too."""
+    test = tmp_path / "test"
+    for name in ("ant", "bee"):
+        shutil.copytree(glyphs / "test" / name, test / name)
+    lw2g.learn(models["first"], glyphs / "cat", tmp_path / "cat", test=test, device="cpu")
+    lw2g.learn(tmp_path / "cat", glyphs / "dog", tmp_path / "dog", device="cpu")
+    led = []
+    for model, *words in (("cat", "cat"), ("dog", "cat"), ("cat", "bee"), ("dog", "--last")):
+        out = tmp_path / "-".join([model, *words])
+        said = command("unlearn", tmp_path / model, *words, "--out", out).stdout
+        (accuracy,) = (line for line in said.splitlines() if line.startswith("accuracy: "))
+        assert accuracy in command("show", out).stdout.splitlines()
+        led.append("each left out" if "each left out in turn" in accuracy else "test")
+    assert led == ["each left out", "each left out", "each left out", "test"]
 
 
 def test_the_accuracy_is_that_of_the_images_that_are_counted(glyphs: Path, tmp_path: Path) -> None:
