@@ -402,9 +402,8 @@ class Classroom:
             # of what is known now: a class may have been forgotten since
             total = lead.words
             rows = check["classes"]
-            if (
-                forgotten and lead.leaves_out
-            ):  # all classes were asked again, not those of the last step alone
+            # after a class is forgotten all are asked again, not those of the last step alone
+            if forgotten and lead.leaves_out:
                 rows = [{"class": one["name"], "images": one["images"], "new": False} for one in classes]
             check = {**check, "classes": _as_told(rows, lead)}
         cost = ""
