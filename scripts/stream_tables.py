@@ -23,7 +23,7 @@ from lw2g.disk.protocol import sha_of_labels
 from lw2g.errors import counted
 from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.right_answers import RightAnswers, right_answers
+from lw2g.results.right_answers import RightAnswers, right_answers, shared_answers
 from lw2g.results.summaries import Difference, paired_difference
 from lw2g_store.layout import read_protocol
 from lw2g_store.packs import Pack
@@ -373,14 +373,9 @@ def side_of_zero(low: float, high: float) -> int:
 def _orders(line: Line) -> str:
     """Return how many orders there are, and whether all give the very same answers to the same images."""
     told = str(len(line.runs))
-    if len(line.runs) > 1 and len({_by_image(run) for run in line.runs}) == 1:
+    if len(line.runs) > 1 and shared_answers([run.answers for run in line.runs]) is not None:
         told += ", alike"
     return told
-
-
-def _by_image(run: StreamRun) -> frozenset[Any]:
-    """Return which images a run answers rightly, and which not."""
-    return frozenset(zip(run.answers.images, run.answers.right.tolist(), strict=True))
 
 
 def _forwards_shown(line: Line) -> str:

@@ -220,6 +220,11 @@ def missing_run(directory: Path, *, goes_on: bool = False) -> DataError:
     if CELLS in names:
         return DataError(f"{where} holds the runs of a sweep", _way_from_sweep(directory, goes_on=goes_on))
     if entries and all(map(_is_beginning, entries)):
+        if LOCK in names:  # a run that ends removes it; a killed one leaves it
+            return DataError(
+                f"the run at {where} is starting, or was killed as it started",
+                f"wait for its first task, or start it again: lw2g run with --out {as_word(directory)}",
+            )
         return DataError(
             f"the run at {where} ended before anything was learned",
             f"start it again: lw2g run with --out {as_word(directory)}",

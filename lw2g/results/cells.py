@@ -9,7 +9,7 @@ import attrs
 from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.ahead import ahead_in_words, ahead_of_all
-from lw2g.results.columns import DEFAULT_COLUMNS, Column
+from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.difference_words import SAME, few_of_draws, on_differences, over_in_words, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.row_means import as_number, printed
@@ -24,6 +24,7 @@ __all__ = [
     "Cells",
     "cell_blocks",
     "counted_in",
+    "definitions_of",
     "differences_in_words",
     "few_remarks_on",
     "heading_of",
@@ -277,13 +278,24 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
 
 
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
-    """Return the definitions of columns, explanations of the numbers, unfinished runs, and notes."""
+    """Return explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
-    remarks += [f"{heading_of(column)}: {column.meaning}" for column in columns]
-    remarks += _elsewhere(columns)
     remarks += differences_in_words(table, against)
     remarks += [*_citations(table), *_marks(table, columns, against)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
+
+
+def definitions_of(columns: Sequence[Column], *, in_short: bool = False) -> list[str]:
+    """Return what columns are, one definition each, and which others tell the same over samples."""
+    definitions = []
+    for column in columns:
+        definitions.append(f"{heading_of(column)}: {column.in_short if in_short else column.meaning}")
+    # not in the definitions themselves, by whose hashes protocols tell whether results compare
+    over_tasks = [column for column in columns if column.name in ("faa", "caa")]
+    if over_tasks:
+        names = ", ".join(f"{column.name}_samples" for column in over_tasks)
+        definitions.append(f"over samples, as in PILOT: {names}")
+    return definitions
 
 
 def differences_in_words(table: Table, against: str | None) -> list[str]:
@@ -292,31 +304,29 @@ def differences_in_words(table: Table, against: str | None) -> list[str]:
 
 
 def few_remarks_on(
-    table: Table, columns: Sequence[Column], against: str | None, others: str, *, defined: bool = True
+    table: Table, columns: Sequence[Column], against: str | None, others: str, *, listed: bool = True
 ) -> list[str]:
     """Return the most important remarks, five at most; where there are more, the last one says how many.
 
-    What does not compare comes first; what columns and marks mean is never left out.
+    What does not compare comes first; what marks mean is never left out.
 
     Args:
         table: The table.
         columns: Its columns.
         against: Label of the row that differences refer to, or a unique part of it.
         others: Where all remarks are.
-        defined: Whether to define the columns, in an indented line each; else marks stand in one line.
+        listed: Whether marks have an indented line each, after what n counts; else they stand in one line.
     """
     remarks = [*_by_kind(table.unlike, others), *_not_computed(table, columns)]
     if parts := on_differences(table, against):
         remarks.append(f"differences: {'; '.join(parts)}")
     if table.givers:
         remarks.append("; ".join(table.givers))
-    # what columns and marks mean is one remark, however many there are
-    legend = []
-    if defined:
-        legend += [f"{heading_of(column)}: {column.in_short}" for column in columns]
-        legend += [*_elsewhere(columns), *counted_in(table)]
-    legend += _marks(table, columns, against)
-    meanings = "\n  - ".join(["columns and marks:", *legend]) if defined else "; ".join(legend)
+    # what marks mean is one remark, however many there are
+    legend = _marks(table, columns, against)
+    if listed:
+        legend = [*counted_in(table), *legend]
+    meanings = "\n  - ".join(["marks:", *legend]) if listed else "; ".join(legend)
     if legend:
         remarks.append(meanings)
     # what is so in every row compares none of them
@@ -333,14 +343,6 @@ def few_remarks_on(
             last = f"{counted(len(further) - 1, 'more remark')} ({others}); {meanings}"
         remarks = [*shown, last]
     return remarks
-
-
-def _elsewhere(columns: Sequence[Column]) -> list[str]:
-    """Return which columns have what others call last and average accuracy, beside those over tasks."""
-    # not in the definitions themselves, by whose hashes protocols tell whether results compare
-    over_tasks = [column for column in columns if column.name in ("faa", "caa")]
-    names = ", ".join(f"{column.name}_samples" for column in over_tasks)
-    return [f"over samples, as in PILOT: {names}"] if names else []
 
 
 def _not_computed(table: Table, columns: Sequence[Column]) -> Iterator[str]:
@@ -434,9 +436,14 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
             marks.append(SAME)
     if _has_spread(table, columns):
         marks.append(f"±: one sample standard deviation over {spread(table)}, {_NO_SPREAD}")
-    if any(row.alike for row in table.rows):
+    alike = [row for row in table.rows if row.alike]
+    if alike:
+        weighed = ""
+        if any(_mean(row, COLUMNS["faa"], best=False).std for row in alike):
+            weighed = "; ± of their FAA: tasks of other classes weigh images otherwise"
         marks.append(
-            "alike: the same final answers in each; between such rows intervals are over test images alone"
+            f"alike: the same final answers in each{weighed}; "
+            "between such rows intervals are over test images alone"
         )
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)

@@ -54,21 +54,20 @@ def benchmark_title(run: ReportedRun, catalogue: Catalogue) -> str:
 
 
 def _data_title(run: ReportedRun, catalogue: Catalogue) -> str:
-    """Return the user's title of the data, the benchmark's usual name, or that and the folders'."""
+    """Return the title of the data, by the user or a store, the benchmark's usual name, or the folders'."""
     name = str(run.options["benchmark.name"])
     known = _benchmark_of(run, catalogue)
     if known is None:
         return name
     if not _has_own_data(known):
         return known.data.title if known.data else name
-    title = _title_of(run, known)
+    title = _title_of(run, known) or run.data
     if known.vectors:
         return f"{name} of {title or _names_of_files(run, known)}"
     if title:
         return title
-    # a folder's name alone, such as "0", does not say that it is one
-    folders = " + ".join(Path(place).resolve().name for place in _places(run, known))
-    return f"{name} {folders}".strip()
+    folders = " + ".join(repr(Path(place).resolve().name) for place in _places(run, known))
+    return f"images in {folders}" if folders else name
 
 
 def data_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[ReportedRun], str]:

@@ -82,6 +82,7 @@ class ReportedRun:
         old: Which old run of its sweep's cell it is, such as ``old 1``; empty for any other.
         failed: Whether it is a cell that its sweep has noted as failed.
         answers: The predictions after its last task, of a run that has no folder of its own; else None.
+        data: The name that a store's protocol gives its data; empty for any other run.
     """
 
     path: Path
@@ -96,6 +97,7 @@ class ReportedRun:
     old: str = ""
     failed: bool = False
     answers: Columns | None = None
+    data: str = ""
 
     @property
     def done(self) -> int:

@@ -18,6 +18,7 @@ from lw2g.results.cells import (
     Cells,
     cell_blocks,
     counted_in,
+    definitions_of,
     differences_in_words,
     few_remarks_on,
     remarks_on,
@@ -63,7 +64,7 @@ def as_markdown(
     *,
     others: str = "",
 ) -> str:
-    """Return Markdown: a table of means, one of differences if a row is named, then remarks.
+    """Return Markdown: for each table means, differences if a row is named, and remarks; then definitions.
 
     Args:
         tables: One per benchmark. Labels of rows that come from a store are words of strangers: they are
@@ -86,7 +87,15 @@ def as_markdown(
         for remark in remarks_of(table, shown, against):
             parts.append(f"- {_with_literal_names(remark, table)}")
         parts.append("")
+    if definitions := definitions_of(_shown_somewhere(tables, columns), in_short=bool(others)):
+        parts += ["columns:\n", *(f"- {definition}" for definition in definitions), ""]
     return "\n".join(parts)
+
+
+def _shown_somewhere(tables: Sequence[Table], columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that some table shows."""
+    shown = [column for table in tables for column in shown_columns(table, columns)]
+    return [column for column in columns if column in shown]
 
 
 def _every_remark_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
@@ -176,6 +185,7 @@ def as_latex(
             parts.append(_tabular(block, f"{about}: {caption}.", label))
         for remark in _every_remark_on(table, shown, against):
             parts.append(f"% {remark}")
+    parts += [f"% {definition}" for definition in definitions_of(_shown_somewhere(tables, columns))]
     return "\n".join(parts) + "\n"
 
 

@@ -20,6 +20,7 @@ from lw2g.results.summaries import wilson
 
 __all__ = [
     "RightAnswers",
+    "lacks_answers",
     "may_answer_alike",
     "require_whole_answers",
     "right_answers",
@@ -111,6 +112,12 @@ def require_whole_answers(run: ReportedRun) -> None:
             wrong = "is missing"
         remedy = f"make it anew: lw2g resume {as_word(run.path)}"
         raise DataError(f"{name} of the run {str(run.path)!r} {wrong}", remedy)
+
+
+def lacks_answers(run: ReportedRun) -> bool:
+    """Whether a run, or a copy of its record, is without all the predictions that the record lists."""
+    listed = any(name.startswith(f"{PREDICTIONS}/") for name in run.record.get("files", {}))
+    return listed and not (run.path / PREDICTIONS).is_dir()
 
 
 def right_answers_of(run: ReportedRun) -> RightAnswers | None:

@@ -20,7 +20,7 @@ from lw2g.config.directory import RECORD
 from lw2g.disk.sealed import sha256_of
 from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
-from lw2g.results.cells import few_remarks_on, remarks_on, valued_columns
+from lw2g.results.cells import definitions_of, few_remarks_on, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
 from lw2g.results.difference_words import SAME, no_reference, over_in_words, uncorrected, varying_pairs
 from lw2g.results.found_runs import ReportedRun
@@ -104,7 +104,7 @@ class _Section:
         reference: The name of the row that differences refer to; empty without one.
         over: What the intervals of differences of final accuracy are over, and that nothing corrects them.
         remarks: The remarks on the table that matter most.
-        all_remarks: Definitions of its columns, and all remarks.
+        all_remarks: All remarks on it.
         packed: The rows and the numbers that compare them, for the script.
         runs: Name, packed numbers and origin of each run.
         tiles: The results of a single run; else none.
@@ -169,6 +169,7 @@ def page_of(
     sections = []
     for table in tables:
         sections.append(_section(table, catalogue, columns, against, allowance, single=single))
+    valued = [column for table in tables for column in valued_columns(table, columns)]
     figures = [attrs.asdict(figure, filter=lambda field, _: field.name not in _NO_DATA) for figure in FIGURES]
     template = _environment().get_template("page.html.jinja")
     body: str = template.render(
@@ -177,6 +178,7 @@ def page_of(
         figures=FIGURES,
         defined=_packed(figures),
         all_remarks=_ALL_REMARKS,
+        definitions=definitions_of([column for column in columns if column in valued]),
         command=command,
         missing=missing,
         # as text: a browser would take it for the end of the page's own script
@@ -294,7 +296,7 @@ def _section(
         reference="" if reference is None else reference.label,
         over=_over(table, reference),
         # no row to differ from: the page explains differences where they stand
-        remarks=few_remarks_on(remarked, shown, against=None, others=_ALL_REMARKS, defined=False),
+        remarks=few_remarks_on(remarked, shown, against=None, others=_ALL_REMARKS, listed=False),
         all_remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, reference)),
         runs=[_run(inside, catalogue, best=inside is best) for inside in opened],

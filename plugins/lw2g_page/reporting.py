@@ -45,7 +45,8 @@ def report(
     """Tabulate the runs in and below the given directories, one table per benchmark.
 
     A row is a configuration, over all its seeds and class orders. Unfinished runs are listed but not counted.
-    Damaged ones, also those with predictions that were edited or are missing, are left out and named.
+    Damaged ones, also those with predictions that were edited or of which some are missing, are left out and
+    named. Those that have none beside their records are counted and named.
     ``against`` takes a row's label, its method, or a part of either that is unique, and adds differences over
     pairs of equal seed and class order, with 95 % intervals.
 
@@ -70,7 +71,7 @@ def report(
             choices = ", ".join(map(repr, MIXABLE))
             raise ConfigError(f"mix: {kind!r} is not one of {choices}{nearest(str(kind), MIXABLE)}")
     # tables compute by numpy, which `lw2g report --help` does without
-    from lw2g.results.right_answers import require_whole_answers
+    from lw2g.results.right_answers import lacks_answers, require_whole_answers
     from lw2g.results.table import require_row, tables_of
     from lw2g_store.stored import beside, with_answers
 
@@ -96,11 +97,17 @@ def report(
     catalogue = load_catalogue()
     found, not_whole = with_answers(found, catalogue)
     damaged += not_whole
-    left_out: Sequence[str] = ()
+    left_out = []
+    if without := [run.path for run in found if lacks_answers(run)]:
+        which = repr(str(without[0]))
+        if len(without) > 1:
+            which = f"{len(without)} runs, first {which}"
+        why = "only the record tells, without an interval over test images"
+        left_out.append(f"predictions of {which} are missing: {why}")
     if store is not None:
         others, not_held = beside(Path(store), catalogue, found)
         found += others
-        left_out = not_held
+        left_out += not_held
     where = "--columns"
     if columns is None and len(runs) == 1:
         columns = columns_of_sweep(Path(runs[0]))
@@ -143,7 +150,8 @@ class Report(Tabular):
 
     Attributes:
         tables: The tables.
-        left_out: What of a store does not hold and is not in the tables, one line each.
+        left_out: What of a store does not hold and is not in the tables, and which runs in them are without
+            their predictions, one line each.
         damaged: What is wrong with runs that are damaged and are not in the tables, one line each.
     """
 

@@ -27,11 +27,13 @@ __all__ = [
     "PROTOCOLS",
     "RUNS",
     "add_protocol",
+    "data_of",
     "init",
     "is_store",
     "naming_command",
     "packs_in",
     "protocol_of",
+    "protocol_of_pack",
     "protocols_in",
     "require_store",
     "run_folder",
@@ -137,6 +139,23 @@ def says_which_data(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
     """Return whether the benchmark of a record says which data it has; ``folder`` does not."""
     entry = catalogue.find("benchmark", record["config"]["benchmark"]["name"])
     return entry is None or not options_of_role(entry.component.config, "title")
+
+
+def data_of(protocol: str) -> str:
+    """Return the name of the data in a protocol's id; empty where its benchmark says which they are.
+
+    >>> data_of("folder/like-for-like/birds@1"), data_of("digits/like-for-like@1")
+    ('birds', '')
+    """
+    name = protocol.partition("@")[0]
+    _, _, *data = name.split("/")
+    return "".join(data)
+
+
+def protocol_of_pack(folder: Path) -> str:
+    """Return the id of the protocol under which a pack lies in a store; empty if it lies in none."""
+    in_store = re.search(rf"/{RUN_FOLDER.pattern}$", folder.resolve().as_posix())
+    return in_store["protocol"] if in_store else ""
 
 
 def naming_command(store: Path, run: Path) -> str:

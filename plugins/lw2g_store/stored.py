@@ -26,7 +26,9 @@ from lw2g_store.badges import read_badges
 from lw2g_store.layout import (
     BADGES,
     RUN_FOLDER,
+    data_of,
     packs_in,
+    protocol_of_pack,
     read_protocol,
     require_store,
     says_which_data,
@@ -140,13 +142,14 @@ def _reported(pack: Pack, protocol: str, badges: tuple[str, ...]) -> ReportedRun
         record=pack.record,
         given=given,
         answers=pack.evaluations[-1],
+        data=data_of(protocol),
     )
 
 
 def with_answers(
     runs: Sequence[ReportedRun], catalogue: Catalogue
 ) -> tuple[list[ReportedRun], Sequence[str]]:
-    """Give each pack among some runs the predictions that it holds, which lie elsewhere than those of a run.
+    """Give each pack among some runs the predictions that it holds, and its data's name in a store.
 
     Returns:
         The runs, and a line for each pack that does not hold, which is left out.
@@ -162,7 +165,8 @@ def with_answers(
         except DataError as error:
             left_out.append(str(error))
         else:
-            held.append(attrs.evolve(run, answers=pack.evaluations[-1]))
+            data = data_of(protocol_of_pack(run.path))
+            held.append(attrs.evolve(run, answers=pack.evaluations[-1], data=data))
     return held, left_out
 
 

@@ -355,7 +355,10 @@ def test_development_streams_stand_apart_and_differences_are_paired(script):
 
     def run(stream: str, order: int, method: str, right: int):
         """Return a run with so many of ten images right."""
-        answers = tables.RightAnswers(images=range(10), right=np.arange(10) < right, shares=np.full(10, 0.1))
+        given = np.arange(10) < right
+        answers = tables.RightAnswers(
+            images=range(10), right=given, shares=np.full(10, 0.1), predicted=given.tolist()
+        )
         own = {"stream": stream, "order": order, "method": method}
         return tables.StreamRun(**own, faa=10.0 * right, answers=answers, **facts)
 
@@ -390,8 +393,9 @@ def test_the_floor_of_one_order_stands_for_all_where_all_have_the_same_images(sc
         every = []
         for order, right in enumerate((4, 4, 2)):
             images = np.roll(np.arange(4), order)
+            given = images < right
             answers = tables.RightAnswers(
-                images=images.tolist(), right=images < right, shares=np.full(4, 0.25)
+                images=images.tolist(), right=given, shares=np.full(4, 0.25), predicted=given.tolist()
             )
             own = {"stream": stream, "order": order, "faa": 25.0 * right, "answers": answers}
             every.append(tables.StreamRun(**own, method="mine", **facts))

@@ -221,6 +221,15 @@ def test_a_run_on_domains_tells_each(tmp_path, domains, told):
     assert told in printed
 
 
+@pytest.mark.parametrize(("stream", "told"), [("domains", False), ("classes", True)])
+def test_show_tells_no_metric_that_is_so_by_construction(tmp_path, stream, told):
+    """Where each task has all classes, each answer is of its own task."""
+    config = {**RECORD["config"], "benchmark": {**RECORD["config"]["benchmark"], "stream": stream}}
+    metrics = {**RECORD["metrics"], "task_accuracy": 100.0}
+    (tmp_path / "record.json").write_bytes(seal_json({**RECORD, "config": config, "metrics": metrics}))
+    assert ("task_accuracy" in invoke("show", tmp_path, "--all").stdout) == told
+
+
 def test_show_prints_decisions_matrices_and_metrics(tmp_path):
     """Evidence of every candidate, both matrices, metrics and deviations come from the record alone."""
     (tmp_path / "record.json").write_bytes(seal_json(RECORD))
@@ -383,6 +392,7 @@ def test_show_json_is_the_record_itself(tmp_path):
         ({"a/config.toml": ""}, "holds 1 run; give that one: "),
         ({"a/sweep.json": "", "a/b/config.toml": "", "a/.c/config.toml": ""}, "holds 1 run; give that one: "),
         ({"a/config.toml": "", "b/c/config.toml": "", "b/c/d/config.toml": ""}, "holds 2 runs; give one of "),
+        ({"lock": ""}, "is starting, or was killed as it started; wait for its first task, or start it"),
         ({"config.toml": ""}, "has finished no task yet; resume it: lw2g resume"),
         (
             {"config.toml": "", "checkpoints/task-000.safetensors": ""},

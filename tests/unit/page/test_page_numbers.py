@@ -96,6 +96,22 @@ def test_no_key_has_one_colour_for_two_entries():
     assert [name for name, entries in keys.items() if len(set(entries)) < len(entries)] == []
 
 
+def test_a_band_ends_where_runs_end_alike():
+    """A point without deviation is the end of its band; left out, the band would break off a task before."""
+    (curves,) = [figure for figure in FIGURES if figure.name == "curves"]
+    (band,) = [layer for layer in curves.drawing["layer"] if layer["mark"]["type"] == "area"]
+    assert "transform" not in band
+
+
+def test_a_small_difference_alone_does_not_fill_its_axis():
+    """An axis of differences has five points on both sides of 0 at least."""
+    (differences,) = [figure for figure in FIGURES if figure.name == "differences"]
+    layers = differences.drawing["layer"]
+    (unseen,) = [layer for layer in layers if layer["encoding"]["x"].get("field") == "at"]
+    assert unseen["data"] == {"values": [{"at": -5}, {"at": 5}]}
+    assert unseen["mark"]["opacity"] == 0
+
+
 def test_only_rows_that_nothing_beats_are_best(rows):
     """More FAA for less, in every price; controls take no part."""
     finished = [row for row in rows if row.finished]

@@ -45,5 +45,7 @@ def test_a_strangers_own_data_are_called_by_their_title_or_their_place(
         return write_run(1.0, benchmark=table, **{"record.fingerprints.benchmark": digit * 64})
 
     runs = [run("1", shelf="/a/birds"), run("2", shelf="/a/birds", called="Bees")]
-    assert titles(Shelf, *runs) == ["folder birds", "Bees"]
+    assert titles(Shelf, *runs) == ["images in 'birds'", "Bees"]
+    given = attrs.evolve(run("3", shelf="folder"), data="wrens")  # a pack does not tell its folder
+    assert titles(Shelf, given) == ["wrens"]
     assert titles(Book, *runs) == ["folder", "folder"]

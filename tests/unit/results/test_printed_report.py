@@ -262,24 +262,29 @@ def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_p
 
 
 def test_every_format_tells_what_was_left_out(write_full_run, tmp_path):
-    """Who is given the file has not seen the warning; a copy without a folder of predictions is whole."""
+    """Who is given the file has not seen the warning; a copy without predictions counts, and is told."""
     damaged, copied, _ = (write_full_run(name) for name in ("edited", "without", "whole"))
     _edited(damaged.path / "predictions/task-002.safetensors")
     shutil.rmtree(copied.path / "predictions")
     told = f"left out: predictions/task-002.safetensors of the run {str(damaged.path)!r} does not match"
+    why = "only the record tells, without an interval over test images"
+    counted = f"predictions of {str(copied.path)!r} are missing: {why}"
     texts = {}
     for form in ("md", "latex", "csv", "json"):
         done = CliRunner().invoke(main, ["report", str(tmp_path), "--format", form])
         texts[form] = done.stdout
         assert done.exit_code == 1
-        assert str(copied.path) not in done.stderr
+        assert f"note: {counted}" in done.stderr
     unescaped = texts["md"].replace("\\", "")
     assert unescaped.startswith(told)
     assert texts["latex"].startswith(f"% {told}")
+    assert f"\n% {counted}\n" in texts["latex"]
+    assert f"\n{counted}\n" in unescaped
     lines = list(csv.DictReader(io.StringIO(texts["csv"])))
     assert all(line["left_out"].startswith(told) for line in lines)
-    (line,) = json.loads(texts["json"])["left_out"]
-    assert line.startswith(told)
+    assert all(line["left_out"].endswith(f"; {counted}") for line in lines)
+    line, other = json.loads(texts["json"])["left_out"]
+    assert (line.startswith(told), other) == (True, counted)
     if find_spec("vl_convert") is not None:  # of the extra `report`
         assert (
             html.escape(told, quote=True).replace("&#x27;", "&#39;") in reporting.report(tmp_path).to_html()
@@ -338,23 +343,25 @@ def test_markdown_has_means_differences_and_remarks(folder):
 
 
 def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, write_run):
-    """What does not compare is first; columns and marks have one; the last says how many there are beside."""
+    """What does not compare is first; marks have one; the last says how many there are beside."""
     write_run(70.0, **{"baseline.name": "simple-cil", "baseline.epochs": 9})
     write_run(70.0, **{"baseline.head": "lda", "run.precision": "32-true", "record.metrics.ssp": 2})
     write_run(71.0, **{"baseline.head": "lda", "run.precision": "32-true"})
     arguments = ("report", folder, "--columns", "faa,pra,ssp", "--against", "x min")
-    remarks = call(*arguments).rpartition("|\n\n")[2].rstrip().removeprefix("- ").split("\n- ")
+    below, _, definitions = call(*arguments).rpartition("|\n\n")[2].partition("\n\ncolumns:\n\n")
+    remarks = below.removeprefix("- ").split("\n- ")
     assert len(remarks) == 5
     assert remarks[0].startswith("constraints differ, not the policy alone: ")
     assert remarks[1].startswith("rows have different seeds, and ")
     assert remarks[2].startswith("differences: mean [95 % interval, not corrected for 3 rows]; ")
     legend = remarks[3].split("\n  - ")
-    assert legend[:2] == [
-        "columns and marks:",
-        "FAA: test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
+    assert legend[:2] == ["marks:", "n: seeds of one class order"]
+    assert definitions.splitlines() == [
+        "- FAA: test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
+        "- PRA: test images that get a set of their task, in %",
+        "- SSP: sets of parameters",
+        "- over samples, as in PILOT: faa_samples",
     ]
-    assert "SSP: sets of parameters" in legend
-    assert any(one.startswith("over samples, as in PILOT: faa_samples") for one in legend)
     assert any(one.startswith("control: a bound") for one in legend)
     hidden = int(remarks[4].removesuffix(" more (--all)"))
     every = [line for line in call(*arguments, "--all").splitlines() if line.startswith("- ")]
@@ -363,7 +370,21 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
     assert any(line.startswith("- PRA: retrieval accuracy: mean over tasks") for line in every)
     assert hidden > 1
     assert len(every) > hidden + 4
-    assert lw2g.report(folder, columns="faa").to_text().count("\n- ") <= 5
+    assert lw2g.report(folder, columns="faa").to_text().partition("\ncolumns:")[0].count("\n- ") <= 5
+
+
+@pytest.mark.parametrize("form", ["md", "latex", "html"])
+def test_columns_are_defined_once_whatever_the_number_of_tables(write_full_run, tmp_path, form):
+    """Behind the last table, or at the end of the page; marks are a table's own."""
+    if form == "html":
+        pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    write_full_run("one")
+    write_full_run("other", overrides={"benchmark.increment": 1})
+    result = reporting.report(tmp_path)
+    assert len(result.tables) == 2
+    text = result.to_html() if form == "html" else result.to_text(form)
+    assert text.count("FFM: f") == 1
+    assert text.count("over test images") >= 2
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -375,7 +396,7 @@ def test_no_table_has_more_than_five_remarks(write_run, tmp_path, number):
         write_run(70.0 + at, **{"baseline.name": name, "run.seed": at, **(order if at % 3 else {}), **LW2G})
         write_run(80.0 - at, **{"baseline.name": name, "run.seed": at, "record.record_hash": "changed"})
     for arguments in ((), ("--against", "dual-prompt x min")):
-        assert call("report", str(tmp_path), *arguments).count("\n- ") <= 5
+        assert call("report", str(tmp_path), *arguments).partition("\ncolumns:")[0].count("\n- ") <= 5
 
 
 def test_a_report_ends_with_how_to_see_differences(write_run, tmp_path):

@@ -417,7 +417,7 @@ def test_benchmarks_have_tables_of_their_own(write_run, installed):
         "x, 2 classes, 10 a task",
     ]
     (gone_on,) = tables_of(runs[3:], installed)
-    assert gone_on.title == "CIFAR-100 + folder birds, 2 classes, 10 a task"
+    assert gone_on.title == "CIFAR-100 + images in 'birds', 2 classes, 10 a task"
 
 
 @pytest.mark.parametrize(
@@ -586,10 +586,10 @@ def test_own_data_are_named_and_never_mixed(write_run, installed):
     ]
     tables = tables_of([*moved, *others, *titled], installed)
     assert [(table.title, len(table.rows[0].runs), len(table.unfinished)) for table in tables] == [
-        ("folder birds, 2 classes, 1 a task, data 11111111", 2, 0),
-        ("folder birds, 2 classes, 1 a task, data 22222222", 1, 0),
-        ("folder birds, 2 classes, 1 a task, data 55555555", 1, 0),
-        ("folder birds, 2 classes, 1 a task, data 33333333", 1, 1),
+        ("images in 'birds', 2 classes, 1 a task, data 11111111", 2, 0),
+        ("images in 'birds', 2 classes, 1 a task, data 22222222", 1, 0),
+        ("images in 'birds', 2 classes, 1 a task, data 55555555", 1, 0),
+        ("images in 'birds', 2 classes, 1 a task, data 33333333", 1, 1),
         ("Bees, 2 classes, 1 a task", 2, 0),
     ]
 
@@ -1007,7 +1007,7 @@ def test_what_marks_mean_stands_there_however_much_is_unlike(write_run, installe
         *shown, legend = few_remarks_on(crowded, [FAA], None, "here")
         assert shown == [f"{kind}: unlike" for kind in "abcd"]
         assert "\n  - ±: one sample standard deviation over the seeds of one class order" in legend
-        assert legend.startswith(f"{more} (here); columns and marks:\n  - FAA: ")
+        assert legend.startswith(f"{more} (here); marks:\n  - n: seeds of one class order")
 
 
 def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypatch, tmp_path):

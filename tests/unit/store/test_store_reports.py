@@ -20,7 +20,7 @@ from lw2g.results.found_runs import read_run
 from lw2g.results.right_answers import right_answers_of
 from lw2g.results.table import tables_of
 from lw2g_store.badges import Badge, add_badge
-from lw2g_store.layout import add_protocol, init
+from lw2g_store.layout import add_protocol, init, protocol_of_pack
 from lw2g_store.packs import opened
 from lw2g_store.stored import _nearest, _without_order, with_answers
 from lw2g_store.submit import public
@@ -63,6 +63,8 @@ def test_packs_are_reported_with_their_predictions(
     assert of_pack is not None
     assert of_pack.right.tolist() == own.right.tolist()
     assert left_out == []
+    assert protocol_of_pack(only(store)) == "glyphs/like-for-like@1"
+    assert protocol_of_pack(honest[0]) == ""
     shutil.copytree(only(store), tmp_path / "broken")
     (tmp_path / "broken" / "predictions.safetensors").write_bytes(b"")
     result = invoke("report", tmp_path, honest[0], "--columns", "faa")
