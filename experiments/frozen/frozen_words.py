@@ -65,7 +65,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     refuted = sum(verdict == "refuted" for verdict in verdicts.values())
     yield (
         f"- Of {len(verdicts)} hypotheses [committed before](frozen_tables.md#verdicts) {held} hold, "
-        f"{refuted} are refuted. Then figures of most streams were known, and those of training of four."
+        f"{refuted} are refuted. Then figures of most streams were known, those of training on four."
     )
 
 
