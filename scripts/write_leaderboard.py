@@ -42,7 +42,7 @@ HEAD = """\
 {short}
 
 The streams are of real images (`experiments/streams.toml`), under [the same conditions](use.md#conditions),
-with presets. Other methods were not measured.
+with presets.
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
@@ -56,21 +56,23 @@ OF_STREAMS = """\
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
-fewer orders than most of their stream (but `lda`) stand behind."""
+fewer orders than most of their stream stand last (but `lda`)."""
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. By a t interval over orders alone {unsure}
 would not exclude zero."""
 """What is said of report streams at another size, below the table at the first."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
-  answers in each order, whose FAA differ where tasks are of unequal size.
+  images are right in each order (a [report](howto/report.md) asks for the same answers); their FAA differ
+  where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
-  ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; a head that sees no order stands for
-  all. `lda`, whose [shrinkage is not tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on
-  {legend/rows/weak}: the frozen answer is above it there, with its interval. This column orders the rows;
-  with fewer orders neither column compares them with the others. Few orders say little of further ones: of
-  {legend/rows/few} intervals over several orders that exclude zero, t intervals over orders alone contain
-  zero for {legend/rows/other}; {legend/rows/flat} have none, as their orders all end alike.
+  ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on no order,
+  one run of it stands for all. `lda`, whose [shrinkage is not
+  tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on {legend/rows/weak}: the frozen answer is
+  above it there, with its interval. The rows are sorted by this column. Rows of fewer orders cannot be
+  compared with the others by any column. Few orders say little of further ones. {legend/rows/few} intervals
+  over several orders exclude zero. The t intervals of the same rows, over orders alone, contain zero for
+  {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.
@@ -79,10 +81,11 @@ LEGEND = """
 - (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
   (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
-  `affine` ([carries](carries.md)). *Adapters*: of the first task; but for `penalty=running` and *12 layers*,
-  which has it, the last task's images choose the penalty. `ranpac adapt=none`: 2,000 random units. *Three
-  asked*: the answers of the three likeliest sets together. *As published*: head and retrieval; backbone,
-  epochs and rates are ours. `ridge`: as many units, penalty by held-out images of all tasks.
+  `affine` ([carries](carries.md)). *Adapters*: of the first task; the last task's images choose the
+  penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`: 2,000 random
+  units. *Three asked*: the answers of the three likeliest sets together. *As published*: head and
+  retrieval; backbone, epochs and rates are ours. `ridge`: as many units, penalty by held-out images of all
+  tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks in place of images make up to
   {legend/rows/apart} points.
@@ -97,12 +100,6 @@ not say](howto/store.md#badges)).
 ROLES = ("report", "development")
 IN_FULL = (224, "report")
 PICTURE = "docs/leaderboard.svg"
-SHORT = {
-    ANSWER: "the frozen answer (`--recommended`)",
-    "slca-plus-plus_always_auto_first-1": "`--trained`",
-    "slca-plus-plus_always_lda_gated_expert": "training on every task",
-}
-"""The rows of the first sentence, and what it calls them."""
 
 
 def page(store: Path, stored: Stored) -> str:
@@ -120,18 +117,20 @@ def page(store: Path, stored: Stored) -> str:
 
 
 def in_short(lines: Sequence[Line]) -> str:
-    """Return on how many streams the rows that `use.md` has commands for end above the floor and below it."""
-    above, below = [], []
-    for method, name in SHORT.items():
-        sides = [_side(line.less_the_floor) for line in lines if line.method == method]
-        above.append(f"{name} {sides.count(1)} of {len(sides)}")
-        if -1 in sides:
-            below.append(f"{name} {sides.count(-1)}")
-    weak = f"{len(weak_of(lines))} of {len({line.stream for line in lines})}"
+    """Return on how many streams the methods that ran on every one end above the floor and below it."""
+    streams = {line.stream for line in lines}
+    sides: dict[str, list[int]] = {}
+    for line in lines:
+        sides.setdefault(line.method, []).append(_side(line.less_the_floor))
+    on_all = [method for method, own in sides.items() if method != FLOOR and len(own) == len(streams)]
+    on_all.sort(key=lambda method: -sides[method].count(1))
+    above = [f"{sides[method].count(1)} ({LABELS[method]})" for method in on_all]
+    below = [f"{sides[method].count(-1)} ({LABELS[method]})" for method in on_all if -1 in sides[method]]
     words = (
-        "In short, on ViT-Tiny, in five epochs without augmentation, by 95 % intervals three rows end above "
-        f"the floor (`lda` on frozen features, untuned, weak on {weak} streams) on so many streams: "
-        f"{', '.join(above)}. Below it: {', '.join(below) or 'none of these three'}."
+        f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
+        f"{len(streams)} streams. They end above the floor (`lda` on frozen features, untuned, weak on "
+        f"{len(weak_of(lines))} of these streams), by 95 % intervals, on {', '.join(above)} of the streams; "
+        f"below it on {', '.join(below) or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

@@ -143,7 +143,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
         told = [
-            f"against {NAMED[row]} {every[row].mean:+.1f} points on these hundred classes, "
+            f"{every[row].mean:+.1f} points over {NAMED[row]} on these hundred classes, "
             f"{both[row].mean:+.1f} on twenty of them"
             for row in both
         ]

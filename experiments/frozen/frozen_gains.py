@@ -153,9 +153,9 @@ def _spread(values: list[float]) -> str:
 def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield in sentences what the rows come to, and what of it is the head."""
     sides = {method: _sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK)}
-    for method, shown in ((METHOD, "training on the first task"), (EVERY_TASK, "training on every task")):
+    for method, shown in ((METHOD, "Training on the first task"), (EVERY_TASK, "Training on every task")):
         yield (
-            f"Of the {{rows}} entries {shown} is below the frozen answer in {{below}} ({{sure}} with their "
+            f"{shown} is below the frozen answer in {{below}} of the {{rows}} entries (in {{sure}} with its "
             "interval), and above it with its interval in {above}."
         ).format(**sides[method])
     yield (
@@ -167,10 +167,9 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     over = {name: own.mean for name, own in few(runs, EVERY_TASK, "lda").items()}
     if over:
         yield (
-            "Training on every task answers by `lda` on the last class token, the frozen answer by a head "
-            f"that may read twelve layers: over `lda` it has {min(over.values()):+.1f} to "
-            f"{max(over.values()):+.1f} points on `few-*`; whether it lacks the head or the training is not "
-            "known."
+            "Over `lda` on the last class token, by which it answers, training on every task has "
+            f"{min(over.values()):+.1f} to {max(over.values()):+.1f} points on `few-*`; whether its head or "
+            "its training is behind the frozen answer is not known."
         )
 
 
@@ -182,9 +181,12 @@ def _less_the_head_of_start(runs: Trained) -> Iterator[str]:
         ended = [runs.get((stream, method), {}).get(0) for method in (METHOD, EVERY_TASK)]
         if None not in ended:
             less_start = [100 * float((run.true == run.predicted).mean()) - at_once for run in ended]
-            apart.append(f"{stream} {' and '.join(f'{round(each, 1) + 0.0:+.1f}' for each in less_start)}")
+            apart.append(f"{stream} {', '.join(f'{round(each, 1) + 0.0:+.1f}' for each in less_start)}")
     if apart:
-        yield f"Less the head of `start` (no intervals) both have with five images: {'; '.join(apart)}."
+        yield (
+            "With five images a class, points above the model of `start` (no intervals), first of training "
+            f"on the first task, then of training on every task: {'; '.join(apart)}."
+        )
 
 
 def _sides(rows: Iterable[Gain]) -> dict[str, int]:

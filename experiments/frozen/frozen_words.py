@@ -52,9 +52,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
-        f"- Calibration error: {own} points, of `lda` {tempered} (uncalibrated {before}); true probabilities "
-        f"would show {min(by_chance):.1f} to {max(by_chance):.1f} on as few images. That of `lda` is lower, "
-        f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
+        f"- Calibration error of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
+        f"{before}); even true probabilities would show {min(by_chance):.1f} to {max(by_chance):.1f} on as "
+        f"few images. The error of `lda` is lower, with its interval, on {', '.join(nearer) or 'none'}, "
+        f"higher on {', '.join(further) or 'none'}."
     )
     verdicts: dict[str, str] = {}
     for name, verdict, _ in judged(known, runs):
@@ -64,7 +65,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     refuted = sum(verdict == "refuted" for verdict in verdicts.values())
     yield (
         f"- Of {len(verdicts)} hypotheses [committed before](frozen_tables.md#verdicts) {held} hold, "
-        f"{refuted} are refuted. Figures of most streams, trained ones of four, were known then."
+        f"{refuted} are refuted. Then figures of most streams were known, those of training on four."
     )
 
 
@@ -112,16 +113,16 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     aside = f" ({alone}: not above `lw2g start`)" if alone else ""
     yield (
         f"In short: training on the first task ends above a run of the frozen answer, with its interval, on "
-        f"{', '.join(above) or 'none'}{aside}, below on {', '.join(below) or 'none'}; on all other streams "
-        "it is undecided. Some streams were used to choose."
+        f"{', '.join(above) or 'none'}{aside}, and below on {', '.join(below) or 'none'}; on all other "
+        "streams it is undecided. Some streams were used to choose methods."
     )
     fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
         means = [own.mean for own in fewer.values()]
         yield (
             f"On all of CIFAR-100, on which its method was chosen, it has {min(means):+.1f} to "
-            f"{max(means):+.1f} points at every number of images, with its interval at "
-            f"{frozen_fewer.images_on(fewer, 1)} a class."
+            f"{max(means):+.1f} points over that run at every number of images; it is above, with its "
+            f"interval, at {frozen_fewer.images_on(fewer, 1)} a class."
         )
 
 
@@ -131,11 +132,11 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     shares = [round(by_distance) for _, by_distance in refused.values()]
     fewer = [name for name, (probability, distance) in refused.items() if distance < probability]
     yield (
-        f"- `--reject` looks at the distance from what was learned instead. Where 95 % of known test images "
-        f"pass, it refuses {min(shares)} to {max(shares)} % of images of a quarter of the classes, held "
-        f"back; the probability would refuse more on {len(fewer)} of {len(refused)} streams, by the mean."
+        f"- `--reject` looks at the distance from what was learned instead. We held back a quarter of the "
+        f"classes: where 95 % of the known test images pass, it refuses {min(shares)} to {max(shares)} % of "
+        f"images of the quarter. The probability would refuse more on {len(fewer)} of {len(refused)} "
+        "streams, by the mean; that depends on [the quarter](frozen_tables.md#how-sure-it-is)."
     )
-    yield "- Which refuses more depends on [the quarter](frozen_tables.md#how-sure-it-is)."
 
 
 def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
@@ -170,7 +171,7 @@ def as_runs(known: Streams, runs: Trained) -> Iterator[str]:
     far = ", ".join(name for name, right, start in ended if abs(right - start) > APART_BY) or "none"
     # a whole binomial standard error is wide on few images, and the head that is named first is within it
     heads = {cells["5"]["takes"][0] for cells in frozen_gains.frozen_cells().values()}
-    reason = " (with five images `start` falls back to `lda`)" if heads == {"lda"} else ""
+    reason = " (with five images a class `start` falls back to `lda`)" if heads == {"lda"} else ""
     yield (
         f"A run ends as `start` does on {alike}, and more than a point apart on {far} and on those "
         f"{len(few_apart)} of {len(few)} `few-*`{reason}."
