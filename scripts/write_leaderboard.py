@@ -63,8 +63,7 @@ would not exclude zero."""
 """What is said of report streams at another size, below the table at the first."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
-  images are right in each order (a [report](howto/report.md) asks for the same answers); their FAA differ
-  where tasks are of unequal size.
+  final answers in each order; their FAA differ where tasks are of unequal size.
 - Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
   ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on no order,
   one run of it stands for all. `lda`, whose [shrinkage is not
