@@ -7,6 +7,7 @@ import inspect
 import os
 import resource
 import stat
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -22,7 +23,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
 from lw2g.errors import DataError, first_line, misspelt
-from lw2g.ground.spelling import expanded
+from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.heic import reads_heic, register_heic, way_out
 from lw2g.pixels.unusable_images import damaged, refusal
 
@@ -54,6 +55,8 @@ _LARGE = 64 * 1024
 """Bytes of a file that is worth a thread: hashing lets other threads run."""
 _MOST_PIXELS = 89_478_485
 """Pillow's own limit, beyond which it takes an image for a decompression bomb."""
+# it warns of those that are refused here by the same limit; what a program says of this warning comes before
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
@@ -358,6 +361,8 @@ def pixels_of(image: Any) -> Tensor:
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.
     """
+    if is_web_address(image):
+        raise DataError(f"{image!r} is an address", "download it first")
     if isinstance(image, str | Path):
         return read_image(expanded(image))
     if isinstance(image, Crop):
