@@ -240,10 +240,13 @@ _LONGEST = 200
 """The most letters of a value in a message, and the most bits of a number."""
 _NEAR = 0.65
 """How like a suggested name must be."""
-_NO_NAME = re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<where>[\w.]+)'")
-_NO_ARGUMENT = re.compile(
-    r"(?P<where>\w+)(\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'$"
-)
+_MISSING: dict[type[Exception], re.Pattern[str]] = {
+    AttributeError: re.compile(r"module '(?P<where>[\w.]+)' has no attribute '(?P<name>\w+)'$"),
+    ImportError: re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<where>[\w.]+)'"),
+    TypeError: re.compile(
+        r"(?P<where>\w+)(\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'$"
+    ),
+}
 """What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
@@ -306,19 +309,21 @@ def message_of(error: BaseException) -> str:
 
 def _with_meant(text: str, error: BaseException) -> str:
     """Return an error's message, with the name that is meant where an import or a keyword is misspelt."""
-    known: Iterable[str] = ()
-    if isinstance(error, ImportError):
-        missing = _NO_NAME.match(text)
-        if missing is not None and missing["where"] in sys.modules:
-            known = dir(sys.modules[missing["where"]])
-    else:
-        missing = _NO_ARGUMENT.match(text) if isinstance(error, TypeError) else None
-        # what authors of plugins call is in this module, which they have imported
-        called = getattr(sys.modules.get("lw2g.plugin"), missing["where"], None) if missing else None
-        if called is not None:
-            known = inspect.signature(called).parameters
-    hint = nearest(missing["name"], known) if missing else ""
-    return f"{missing[0]}{hint}" if missing and hint else text
+    for kind, pattern in _MISSING.items():
+        missing = pattern.match(text)
+        if isinstance(error, kind) and missing is not None:
+            hint = nearest(missing["name"], _names_of(missing["where"]))
+            # behind the name, and not behind the path of the module
+            return f"{missing[0]}{hint}" if hint else text
+    return text
+
+
+def _names_of(where: str) -> Iterable[str]:
+    """Return the names in a module, or the arguments of what authors of plugins import and call."""
+    if where in sys.modules:
+        return dir(sys.modules[where])
+    called = getattr(sys.modules.get("lw2g.plugin"), where, None)
+    return () if called is None else inspect.signature(called).parameters
 
 
 def first_line(error: BaseException) -> str:

@@ -88,6 +88,20 @@ class ParameterGroup:
     weight_decay: float = 0.0
 
 
+def _as_groups(groups: Iterable[ParameterGroup]) -> tuple[ParameterGroup, ...]:
+    """Return groups as a tuple.
+
+    Raises:
+        ContractError: It is one group alone.
+    """
+    if isinstance(groups, ParameterGroup):
+        raise ContractError(
+            "TrainingPhase: expected several groups but got a ParameterGroup",
+            "write groups=(ParameterGroup(...),)",
+        )
+    return tuple(groups)
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class TrainingPhase:
     """Gradient descent on the task's training images; a checkpoint is taken after every epoch.
@@ -113,7 +127,7 @@ class TrainingPhase:
     """
 
     name: str
-    groups: tuple[ParameterGroup, ...]
+    groups: tuple[ParameterGroup, ...] = attrs.field(converter=_as_groups)
     step: Callable[[Batch], StepOutput]
     epochs: int = attrs.field(validator=attrs.validators.ge(0))
     batch_size: int = attrs.field(validator=attrs.validators.ge(1))

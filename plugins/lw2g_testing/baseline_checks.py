@@ -64,8 +64,8 @@ def check_learns_a_small_stream(subject: Subject) -> None:
                 "loss depends on it, or register it as a buffer"
             )
         return
-    message = error_line(failed).replace(WHO_WRITES, "")
-    cause = failed.__cause__ if isinstance(failed, NotBuilt) else failed
+    message = error_line(run).replace(WHO_WRITES, "")
+    cause = run.__cause__ if isinstance(run, NotBuilt) else run
     # an option or a larger benchmark mends what the component's own code has refused, and no mistake in it
     if isinstance(cause, ConfigError | DataError) and line_of_author(cause):
         message += (
@@ -73,7 +73,7 @@ def check_learns_a_small_stream(subject: Subject) -> None:
             "6 images each) on a ViT of 6 blocks, width 32 and 4 heads: where its defaults need more, give "
             "the check options"
         )
-    raise RaisedError(message) from failed
+    raise RaisedError(message) from run
 
 
 def _wrong_shape(subject: Subject) -> str:

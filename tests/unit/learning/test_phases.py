@@ -129,6 +129,14 @@ def test_what_is_no_list_of_parameters_is_told_where_it_is_given(given: Any, nam
         ParameterGroup(parameters=given, lr=0.1)
 
 
+def test_a_group_alone_is_no_list_of_groups() -> None:
+    """Of one, a comma is easily left out."""
+    weight = nn.Parameter(torch.ones(3))
+    group: Any = ParameterGroup(parameters=(weight,), lr=0.1)
+    with pytest.raises(ContractError, match=r"got a ParameterGroup; write groups=\(ParameterGroup\(...\),\)"):
+        attrs.evolve(phase_of(weight), groups=group)
+
+
 def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> None:
     """Stopped after each step in turn and continued from the saved optimizer, the result is the same."""
     weight = nn.Parameter(torch.ones(3))

@@ -370,6 +370,7 @@ def test_an_error_of_a_plugin_is_told_with_its_line_distribution_and_remedy(tmp_
     [
         ("BaselineComponnt", "name 'BaselineComponnt' from 'lw2g.plugin' .*id you mean 'BaselineComponent'"),
         ("PolicyComponent; PolicyComponent(sumary='x')", "argument 'sumary'.*id you mean 'summary'"),
+        ("Baseline; import lw2g.plugin as p; p.hokimpl", "no attribute 'hokimpl'.*id you mean 'hookimpl'"),
         ("option; option(1, 'x', rle='batch')", "argument 'rle'.*id you mean 'role'"),
     ],
 )
