@@ -15,7 +15,8 @@ from lw2g.errors import DataError
 from lw2g.ground.notes import tell_note, tell_note_once
 from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
-from lw2g.pixels.image_files import Crop, content_of
+from lw2g.pixels.image_files import Crop
+from lw2g.pixels.open_files import content_of
 
 __all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 
