@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -238,6 +240,14 @@ _LONGEST = 200
 """The most letters of a value in a message, and the most bits of a number."""
 _NEAR = 0.65
 """How like a suggested name must be."""
+_MISSING: dict[type[Exception], re.Pattern[str]] = {
+    AttributeError: re.compile(r"module '(?P<where>[\w.]+)' has no attribute '(?P<name>\w+)'$"),
+    ImportError: re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<where>[\w.]+)'"),
+    TypeError: re.compile(
+        r"(?P<where>\w+)(\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'$"
+    ),
+}
+"""What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
 
@@ -280,11 +290,13 @@ def error_text(error: BaseException, kind: str = "") -> str:
 def message_of(error: BaseException) -> str:
     """Return an error's message; of a value that attrs refuses, without the description of its field.
 
+    A misspelt import or keyword is told with the one that is meant.
+
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
     """
     if len(error.args) < 2 or not isinstance(error.args[1], attrs.Attribute):
-        return str(error)
+        return _with_meant(str(error), error)
     said, field, *about = error.args
     if isinstance(error, ValueError) and len(about) == 2 and isinstance(about[1], str):
         known, given = about
@@ -293,6 +305,25 @@ def message_of(error: BaseException) -> str:
             listed = ", ".join(names)
             return f"{field.name} {given!r} is none of its values{nearest(given, names)}: {listed}"
     return str(said)
+
+
+def _with_meant(text: str, error: BaseException) -> str:
+    """Return an error's message, with the name that is meant where an import or a keyword is misspelt."""
+    for kind, pattern in _MISSING.items():
+        missing = pattern.match(text)
+        if isinstance(error, kind) and missing is not None:
+            hint = nearest(missing["name"], _names_of(missing["where"]))
+            # behind the name, and not behind the path of the module
+            return f"{missing[0]}{hint}" if hint else text
+    return text
+
+
+def _names_of(where: str) -> Iterable[str]:
+    """Return the names in a module, or the arguments of what authors of plugins import and call."""
+    if where in sys.modules:
+        return dir(sys.modules[where])
+    called = getattr(sys.modules.get("lw2g.plugin"), where, None)
+    return () if called is None else inspect.signature(called).parameters
 
 
 def first_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 from lw2g.api.recorded import holds_model
 from lw2g.errors import ConfigError, as_word, no_folder, shown
-from lw2g.ground.spelling import expanded
+from lw2g.ground.spelling import expanded, is_web_address
 
 __all__ = ["AnyPath", "ModelPath", "require_model_first", "words_of_input"]
 
@@ -34,7 +34,7 @@ class AnyPath(click.Path):
         """Return the path, or refuse one with NUL, which no file system allows."""
         if "\0" in str(value):
             raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
-        if str(value).startswith(("http://", "https://")):
+        if is_web_address(value):
             raise ConfigError(f"{str(value)!r} is an address", "download it first")
         # a shell expands it only where it stands alone: not in --out=~/run
         if str(value).startswith("~"):

@@ -21,6 +21,7 @@ __all__ = [
     "expanded",
     "expands_paths",
     "is_name",
+    "is_web_address",
     "path_order",
 ]
 
@@ -73,6 +74,15 @@ def is_name(text: str) -> bool:
     """
     # the quick answer first: nearly every name is printable
     return text.isprintable() or not any(unicodedata.category(letter) in _NOT_IN_NAMES for letter in text)
+
+
+def is_web_address(path: object) -> bool:
+    """Return whether a text is an address of the web, which a ``Path`` would spoil.
+
+    >>> is_web_address("https://x.org/dog.jpg"), is_web_address("photos/dog.jpg")
+    (True, False)
+    """
+    return isinstance(path, str) and path.startswith(("http://", "https://"))
 
 
 def device_name(given: Any) -> Any:
@@ -233,9 +243,15 @@ def _require_plain(parameter: inspect.Parameter, given: Any) -> None:
 
 
 def _expanded_in(given: Any) -> Any:
-    """Return a path, or a list of them, expanded; anything else as it is."""
+    """Return a path, or a list of them, expanded; anything else as it is.
+
+    Raises:
+        ConfigError: One is an address of the web.
+    """
     if isinstance(given, list | tuple):
         return type(given)(map(_expanded_in, given))
+    if is_web_address(given):
+        raise ConfigError(f"{given!r} is an address", "download it first")
     if isinstance(given, str | os.PathLike) and str(given).startswith("~"):
         return expanded(given)
     return given

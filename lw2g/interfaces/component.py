@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import attrs
 
-from lw2g.errors import PluginError
+from lw2g.errors import PluginError, message_of
 from lw2g.ground.plugin_lines import line_of_plugin
 from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
@@ -133,7 +133,7 @@ class Lazy:
             missing = getattr(error, "name", None) or ""
             if isinstance(error, ImportError) and missing.partition(".")[0] == "lw2g":
                 remedy = "lw2g's changelog says where the name has moved; lw2g.plugin has what plugins import"
-            what = f"{self.target!r} cannot be imported: {error}{line_of_plugin(error)}"
+            what = f"{self.target!r} cannot be imported: {message_of(error)}{line_of_plugin(error)}"
             raise PluginError(what, remedy) from error
         return target
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import attrs
 import numpy as np
 
+from lw2g.errors import ContractError, nearest
+
 __all__ = [
     "Burden",
     "CandidateEvidence",
@@ -18,6 +20,7 @@ __all__ = [
     "GrowthPolicy",
     "Limiting",
     "Measurement",
+    "Measures",
     "Merge",
     "Planned",
     "Reuse",
@@ -105,13 +108,49 @@ def error_of_difference(first: Sequence[float], second: Sequence[float]) -> floa
     return math.dist(first, second) / math.sqrt(len(first))
 
 
+class Measures(dict[str, Measurement]):
+    """What each measure says of a set; one that is measured of no set cannot be asked for.
+
+    Such is misspelt or not declared, and a policy that took it for missing here would miss it always.
+
+    Args:
+        said: By name what each says of this set.
+        measured: The names of all that are measured.
+    """
+
+    def __init__(self, said: Mapping[str, Measurement], measured: Sequence[str]) -> None:
+        super().__init__(said)
+        self._measured = tuple(measured)
+
+    def __missing__(self, name: str) -> Measurement:
+        self._require_measured(name)
+        raise KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return what a measure says; the default where it says nothing of this set.
+
+        Raises:
+            ContractError: It is measured of no set.
+        """
+        self._require_measured(name)
+        return super().get(name, default)
+
+    def _require_measured(self, name: str) -> None:
+        if name not in self._measured:
+            raise ContractError(
+                f"decide asks for the measure {name!r}, which is not measured{nearest(name, self._measured)}",
+                f"ask for one of {', '.join(self._measured)}, or name it in measures of the policy",
+            )
+
+
 @attrs.frozen(kw_only=True)
 class CandidateEvidence:
     """What was measured for one live set.
 
     Attributes:
         set: The set's id.
-        measures: What each measure says, by its name; nothing of those that say nothing of this set.
+        measures: What each measure says, by its name; nothing of those that say nothing of this set. What
+            nobody measures cannot be asked for (:class:`Measures`).
         rank: Rank of the old space over all sites.
         captured: Share of the energy of the new task's activations in the old space, averaged over sites,
             from 0 to 1; what many sets are screened by. None where nobody asked.

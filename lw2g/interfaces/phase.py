@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Literal
 
 import attrs
 import torch
 from torch import Tensor, nn
 
+from lw2g.errors import ContractError
 from lw2g.interfaces.batch import Batch
 
 __all__ = ["ComputePhase", "ParameterGroup", "Phase", "Schedule", "StepOutput", "TrainingPhase", "constant"]
@@ -48,6 +49,27 @@ class StepOutput:
     parts: Mapping[str, Tensor] = attrs.field(factory=dict)
 
 
+def _as_tuple(parameters: Iterable[nn.Parameter]) -> tuple[nn.Parameter, ...]:
+    """Return parameters that can be read again: a generator, as ``module.parameters()`` is, can be only once.
+
+    Raises:
+        ContractError: It is something else.
+    """
+    remedy = "write parameters=(one, other), (one,) or module.parameters()"
+    # a parameter can be iterated as well, over its rows
+    if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+        raise ContractError(
+            f"ParameterGroup: expected several parameters but got a {type(parameters).__name__}", remedy
+        )
+    listed = tuple(parameters)
+    for one in listed:
+        if not isinstance(one, Tensor):
+            raise ContractError(
+                f"ParameterGroup: expected parameters but got a {type(one).__name__} among them", remedy
+            )
+    return listed
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class ParameterGroup:
     """Parameters trained at one learning rate.
@@ -56,11 +78,28 @@ class ParameterGroup:
         parameters: The parameters.
         lr: Learning rate, before the schedule.
         weight_decay: L2 coefficient as torch's optimizers understand it.
+
+    Raises:
+        ContractError: ``parameters`` is one parameter, or holds something else.
     """
 
-    parameters: tuple[nn.Parameter, ...]
+    parameters: tuple[nn.Parameter, ...] = attrs.field(converter=_as_tuple)
     lr: float
     weight_decay: float = 0.0
+
+
+def _as_groups(groups: Iterable[ParameterGroup]) -> tuple[ParameterGroup, ...]:
+    """Return groups as a tuple.
+
+    Raises:
+        ContractError: It is one group alone.
+    """
+    if isinstance(groups, ParameterGroup):
+        raise ContractError(
+            "TrainingPhase: expected several groups but got a ParameterGroup",
+            "write groups=(ParameterGroup(...),)",
+        )
+    return tuple(groups)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -88,7 +127,7 @@ class TrainingPhase:
     """
 
     name: str
-    groups: tuple[ParameterGroup, ...]
+    groups: tuple[ParameterGroup, ...] = attrs.field(converter=_as_groups)
     step: Callable[[Batch], StepOutput]
     epochs: int = attrs.field(validator=attrs.validators.ge(0))
     batch_size: int = attrs.field(validator=attrs.validators.ge(1))

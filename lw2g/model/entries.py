@@ -10,21 +10,29 @@ from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.model.answers import Answers
+from lw2g.pixels.pictures import ImageLike
 
 __all__ = ["Asked", "entries_of", "named", "reject_below", "without_answer"]
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True, eq=False)
 class Asked:
     """An image that is asked about.
 
     Attributes:
         name: What a user calls it.
         path: Its file; of a row of vectors its id; None of what is neither.
+        image: The image itself, or the vector.
     """
 
     name: str
     path: str | None
+    image: ImageLike
+
+    @property
+    def called(self) -> dict[str, str | None]:
+        """Name and path, as an entry has them."""
+        return {"name": self.name, "path": self.path}
 
 
 def entries_of(
@@ -49,7 +57,7 @@ def entries_of(
             entry = {"class": classes[index], "class_index": index, "probability": probability}
             top.append(entry)
         chosen = {"task": tasks[row], "set": sets[row]}
-        rows.append({**attrs.asdict(image), **top[0], "calibrated": calibrated, "top": top, **chosen})
+        rows.append({**image.called, **top[0], "calibrated": calibrated, "top": top, **chosen})
     return rows
 
 
@@ -71,7 +79,7 @@ def without_answer(image: Asked, error: DataError) -> dict[str, Any]:
     """Return the entry of an image that cannot be used."""
     nothing = dict.fromkeys(("class", "class_index", "probability", "calibrated"))
     why = str(named(image, error))
-    return {**attrs.asdict(image), **nothing, "top": [], "task": None, "set": None, "error": why}
+    return {**image.called, **nothing, "top": [], "task": None, "set": None, "error": why}
 
 
 def _values(chosen: Tensor | None, count: int) -> list[int | None]:

@@ -13,6 +13,7 @@ __all__ = ["Home", "opened_again", "refuse_elsewhere"]
 _ELSEWHERE = {
     "export": "lw2g.export_onnx({folder!r}, FILE), or lw2g export on the command line",
     "fit": "learn(FOLDER)",
+    "predict_proba": "predict(IMAGES, top_k=len(model.known)) names each class with its probability",
     "save": "it lies in {folder!r}: copy that folder",
     "show": "print(model), or lw2g show on the command line",
     "teach": "learn(FOLDER), or lw2g teach on the command line",

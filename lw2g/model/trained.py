@@ -122,6 +122,7 @@ class TrainedModel(nn.Module):
         self.forgotten = columns.forgotten
         self._columns = columns
 
+    @expands_paths
     def learn(
         self,
         folder: str | Path | Labelled,
@@ -141,6 +142,7 @@ class TrainedModel(nn.Module):
         """
         return self._at_home().learn(folder, out=out, test=test, max_loss=max_loss, **options)
 
+    @expands_paths
     def unlearn(
         self, name: Any = None, out: str | Path | None = None, *, last: bool = False, **options: Any
     ) -> tuple[TrainedModel, dict[str, Any]]:
@@ -153,6 +155,7 @@ class TrainedModel(nn.Module):
         """
         return self._at_home().unlearn(name, last=last, out=out, **options)
 
+    @expands_paths
     def test(
         self, folder: str | Path | Labelled, *, strangers: Any = None, reject: float = 0.05, **options: Any
     ) -> dict[str, Any]:
@@ -258,8 +261,7 @@ class TrainedModel(nn.Module):
 
     def forward(self, images: ImageLike | Iterable[ImageLike]) -> Tensor:
         """Return logits of the seen classes, ``[B, C]``, without asking for tasks where there is one set."""
-        listed, _ = self._listed(images)
-        return self._answers(listed, tasks=False).logits
+        return self._answers(self._listed(images), tasks=False).logits
 
     def answer(self, images: ImageLike | Iterable[ImageLike]) -> Answers:
         """Return the model's answers for some images.
@@ -268,34 +270,27 @@ class TrainedModel(nn.Module):
             DataError: Something is no image, or the run's retrieval must be told the task.
             ComponentError: A component raised an error.
         """
-        listed, _ = self._listed(images)
-        return self._answers(listed, tasks=True)
+        return self._answers(self._listed(images), tasks=True)
 
     def _answers(
-        self,
-        listed: Sequence[ImageLike],
-        *,
-        tasks: bool,
-        bad: dict[int, DataError] | None = None,
-        asked: Sequence[Asked] = (),
+        self, asked: Sequence[Asked], *, tasks: bool, bad: dict[int, DataError] | None = None
     ) -> Answers:
         """Return the answers for images one by one.
 
         Args:
-            listed: The images.
+            asked: The images.
             tasks: Whether tasks must be named where there is one set.
             bad: Takes the errors of images that cannot be used, by number: these get no answer. None where
                 the first one is raised.
-            asked: With ``bad``, what the images are called.
         """
         self._require_own_retrieval()
         predictor = Predictor.of(self.parts, self.task - 1)
         answers = []
-        with Telling("predicting", len(listed)) as tell:
-            for part in chunks(range(len(listed)), self.batch_size):
+        with Telling("predicting", len(asked)) as tell:
+            for part in chunks(range(len(asked)), self.batch_size):
                 # a turn for each batch: who asks for one image does not wait for thousands of somebody else's
                 with self.computing():
-                    batch = self._transformed(listed, part, bad)
+                    batch = self._transformed(asked, part, bad)
                     if len(batch):
                         answers.append(self._answer(predictor, batch, tasks=tasks))
                 tell(len(part))
@@ -333,13 +328,13 @@ class TrainedModel(nn.Module):
         Raises:
             DataError: As :meth:`answer`.
         """
-        listed, _ = self._listed(images)
+        asked = self._listed(images)
         self._require_own_retrieval()
         predictor = Predictor.of(self.parts, self.task - 1)
         rows = []
-        for part in chunks(range(len(listed)), self.batch_size):
+        for part in chunks(range(len(asked)), self.batch_size):
             with self.computing():
-                rows.append(self._features(predictor, self._transformed(listed, part), queries=queries))
+                rows.append(self._features(predictor, self._transformed(asked, part), queries=queries))
             progress(len(part))
         return torch.cat(rows)
 
@@ -389,15 +384,15 @@ class TrainedModel(nn.Module):
         """
         if top_k < 1:
             raise ConfigError(f"top_k names at least one class, not {top_k!r}", "give 1 or more")
-        listed, asked = self._listed(images)
+        asked = self._listed(images)
         threshold = None if reject is None else self.threshold(reject)
-        files = [Path(image) for image in listed if isinstance(image, str | Path)]
+        files = [one.image for one in asked if isinstance(one.image, Path)]
         bad: dict[int, DataError] | None = {} if partial else None
         # before the first forward: a bad file among thousands would lose the answers for the others
         if len(files) > 1 and not partial:
             examine_images(files)
         with torch.no_grad():
-            answers = self._answers(listed, tasks=True, bad=bad, asked=asked)
+            answers = self._answers(asked, tasks=True, bad=bad)
         if on_features is not None:
             on_features(answers.features)
         answered = [image for number, image in enumerate(asked) if number not in (bad or ())]
@@ -454,36 +449,39 @@ class TrainedModel(nn.Module):
             scores: list[float] = gaussians.scores(head.lifted(features.double())).tolist()
         return scores
 
-    def _listed(self, images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike], list[Asked]]:
+    def _listed(self, images: ImageLike | Iterable[ImageLike]) -> list[Asked]:
         """Return images, or vectors where the backbone takes these, one by one with what they are called."""
         if self.backbone.takes_vectors:
             rows, ids = named_vectors(images, self.backbone.fingerprint)
-            return rows, [Asked(name or f"vector {number}", name) for number, name in enumerate(ids, 1)]
-        listed, names = as_list(images)
-        places = [str(image) if isinstance(image, str | Path | Crop) else None for image in listed]
-        return listed, [Asked(name, place) for name, place in zip(names, places, strict=True)]
+            named_rows = enumerate(zip(rows, ids, strict=True), 1)
+            return [Asked(name=at or f"vector {n}", path=at, image=row) for n, (row, at) in named_rows]
+        listed = []
+        for image, name in zip(*as_list(images), strict=True):
+            path = str(image) if isinstance(image, str | Path | Crop) else None
+            listed.append(Asked(name=name, path=path, image=image))
+        return listed
 
     def _transformed(
-        self, listed: Sequence[ImageLike], positions: Sequence[int], bad: dict[int, DataError] | None = None
+        self, asked: Sequence[Asked], positions: Sequence[int], bad: dict[int, DataError] | None = None
     ) -> Tensor:
         """Return some of the images as the network takes them, on the device, ``[B, ...]``.
 
         Args:
-            listed: The images.
+            asked: The images.
             positions: Which of them.
             bad: As in :meth:`_answers`.
         """
         rows = []
         cut = CropReader()
         for position in positions:
-            image = listed[position]
+            image = asked[position].image
             try:
                 if isinstance(image, Crop):
                     image = cut(image)
                 rows.append(self.transform(image).to(self.device))
             except DataError as error:
                 if bad is None:
-                    raise
+                    raise named(asked[position], error) from error
                 bad[position] = error
         return torch.stack(rows) if rows else torch.empty(0)
 

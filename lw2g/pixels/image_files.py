@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import os
 import resource
 import stat
+import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -21,9 +21,10 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from lw2g.errors import DataError, first_line, misspelt
-from lw2g.ground.spelling import expanded
+from lw2g.errors import DataError, misspelt
+from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.heic import reads_heic, register_heic, way_out
+from lw2g.pixels.open_files import content_of
 from lw2g.pixels.unusable_images import damaged, refusal
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "Crop",
     "CropReader",
     "ImageHeader",
-    "content_of",
     "examine_each",
     "examine_image",
     "examine_images",
@@ -54,6 +54,8 @@ _LARGE = 64 * 1024
 """Bytes of a file that is worth a thread: hashing lets other threads run."""
 _MOST_PIXELS = 89_478_485
 """Pillow's own limit, beyond which it takes an image for a decompression bomb."""
+# it warns of those that are refused here by the same limit; what a program says of this warning comes before
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
 _MODES = ("1", "CMYK", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr")
 _MODES_16 = ("I;16", "I;16L", "I;16B", "I;16N")
 _FORMATS_16 = ("PNG", "PPM")
@@ -358,6 +360,8 @@ def pixels_of(image: Any) -> Tensor:
     Raises:
         DataError: It is none of these, or a file cannot be read as an image.
     """
+    if is_web_address(image):
+        raise DataError(f"{image!r} is an address", "download it first")
     if isinstance(image, str | Path):
         return read_image(expanded(image))
     if isinstance(image, Crop):
@@ -385,32 +389,6 @@ def pixels_of(image: Any) -> Tensor:
         )
     image = image[:3]  # transparency is dropped, as of a PIL image
     return torch.from_numpy(np.ascontiguousarray(_as_bytes(image))).expand(3, -1, -1)
-
-
-def content_of(file: Any) -> bytes:
-    """Return the bytes of an open file or an upload, from its beginning where it can be wound back.
-
-    Raises:
-        DataError: It gives no bytes.
-    """
-    if hasattr(file, "filename") and hasattr(file, "file"):
-        file = file.file  # an upload whose own `read` is to be awaited
-    try:
-        if getattr(file, "seekable", lambda: False)():
-            file.seek(0)
-        content = file.read()
-    except (OSError, ValueError) as error:  # closed, or not open for reading
-        raise DataError(
-            f"an open file cannot be read ({first_line(error)})", "open it to read bytes"
-        ) from error
-    if inspect.iscoroutine(content):
-        content.close()
-    if not isinstance(content, bytes | bytearray):
-        raise DataError(
-            f"an open file gives a {type(content).__name__} and no bytes",
-            "open it as open(path, 'rb'); of an upload give its bytes or its .file",
-        )
-    return bytes(content)
 
 
 def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

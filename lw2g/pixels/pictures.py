@@ -13,15 +13,17 @@ from torch import Tensor
 
 from lw2g.errors import DataError
 from lw2g.ground.notes import tell_note, tell_note_once
-from lw2g.ground.spelling import expanded
+from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
-from lw2g.pixels.image_files import Crop, content_of
+from lw2g.pixels.image_files import Crop
+from lw2g.pixels.open_files import content_of
 
 __all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 
 ImageLike: TypeAlias = (
     "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
 )
+_AS_BYTES = "pass uint8 [3, H, W]; from 0 to 1 that is (255 * image).round().byte()"
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
 
 
@@ -42,10 +44,10 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
 
     A batch, ``[B, 3, H, W]`` or an array ``[B, H, W, 3]``, is cut into its rows; a folder, also one in
     a list, becomes its image files, sorted; a single image stands alone. A note names what else it holds.
-    Other objects stay: they are refused one by one when their pixels are read.
+    Other objects stay, and files that give no bytes: they are refused one by one when their pixels are read.
 
     Raises:
-        DataError: There is none, a folder holds none, or an open file gives no bytes.
+        DataError: There is none, or a folder holds none.
     """
     given: Any = images
     if isinstance(given, np.ndarray) and given.ndim == 3:
@@ -67,7 +69,15 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
         listed += files
         names += [_name_of(file) or f"image {len(names) + number}" for number, file in enumerate(files, 1)]
     # read once they are named: an upload is closed when its request is answered
-    return [content_of(image) if hasattr(image, "read") else image for image in listed], names
+    return [_as_bytes(image) if hasattr(image, "read") else image for image in listed], names
+
+
+def _as_bytes(file: Any) -> Any:
+    """Return the bytes of an open file; one that gives none stays, to be refused as other images are."""
+    try:
+        return content_of(file)
+    except DataError:
+        return file
 
 
 def _require_channels_last(shape: tuple[int, ...]) -> None:
@@ -90,7 +100,7 @@ def _files_at(image: Any) -> Sequence[ImageLike]:
     Raises:
         DataError: It is a folder that holds none.
     """
-    if isinstance(image, str | Path):
+    if isinstance(image, str | Path) and not is_web_address(image):
         path = expanded(image)
         return _files_of(path) if path.is_dir() else [path]
     return [image]
@@ -124,17 +134,17 @@ def require_transformed(pixels: Tensor, size: int, mean: Sequence[float]) -> Non
     """
     if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
         raise DataError(
-            f"expected uint8 pixels, or transformed images [3, {size}, {size}] of floating numbers, but "
-            f"got {pixels.dtype} {list(pixels.shape)}",
-            "model.transform(image) makes them",
+            f"expected uint8 pixels, or normalised images [3, {size}, {size}] of floating numbers, but got "
+            f"{pixels.dtype} {list(pixels.shape)}",
+            _AS_BYTES,
         )
     if not bool(pixels.isfinite().all()):
         raise DataError("an image holds values that are no finite numbers", "look at how it was made")
     low, high = (float(value) for value in pixels.detach().aminmax())
     if all(mean) and 0 <= low < high <= 1:
         tell_note_once(
-            "an image of floating numbers from 0 to 1 is taken as it is; if it was not normalised, "
-            "model.transform(image) does that"
+            "a tensor of floating numbers from 0 to 1 is taken as an image that is normalised already; if it "
+            f"is not, {_AS_BYTES}"
         )
 
 

@@ -196,9 +196,12 @@ def _load(loaded: PluginSet, entry_point: EntryPoint) -> None:
     plugin = attempt(entry_point.load, origin, "cannot be imported", loaded.problems)
     if len(loaded.problems) > num_before:
         return
-    if entry_point.group == COMMANDS and "torch" in sys.modules and not had_torch:
-        what = f"imports torch in {entry_point.module!r}, and every `lw2g --help` waits for it"
-        loaded.problems.append(Problem.of(origin, what, "import it in the module of the command"))
+    if "torch" in sys.modules and not had_torch:
+        waiting, place = "what lists components", "the module that `lazy` names"
+        if entry_point.group == COMMANDS:
+            waiting, place = "every `lw2g --help`", "the module of the command"
+        what = f"imports torch in {entry_point.module!r}, and {waiting} waits for it"
+        loaded.problems.append(Problem.of(origin, what, f"import it in {place}"))
     _register(loaded, plugin, origin)
     if origin.plugin in loaded.origins:
         loaded.problems.extend(_uncalled_hooks(loaded, entry_point, origin))

@@ -35,18 +35,16 @@ from lw2g_testing.cases import (
 )
 from lw2g_testing.changes import changed, everything, flags, modules_of, wiring
 from lw2g_testing.guards import seeded
-from lw2g_testing.moved_session import MovedSession, moved_session
+from lw2g_testing.moved_session import TOLERANCE, MovedSession, moved_session, require_own_rows
 from lw2g_testing.small_run import (
     NO_RUN,
+    SmallRun,
     begin,
     evaluate,
     learned,
     opened,
     whole,
 )
-
-TOLERANCE = 1e-4
-"""Absolute and relative difference of logits that rounding may cause in batches of another size."""
 
 
 @check("baseline", "retrieval")  # the first: most others are skipped where it fails
@@ -57,10 +55,17 @@ def check_learns_a_small_stream(subject: Subject) -> None:
     message = _wrong_shape(subject)
     if message:  # most errors of a run come of it, and too few columns need not stop one
         raise RaisedError(message) from failed
-    if failed is None:
+    if isinstance(run, SmallRun):
+        # under options, such as no epochs, a part may have nothing to do
+        unmoved = "" if subject.options else run.unmoved
+        if unmoved:
+            raise ContractViolation(
+                f"no task changes the parameter {unmoved!r}; put it into the groups of a TrainingPhase whose "
+                "loss depends on it, or register it as a buffer"
+            )
         return
-    message = error_line(failed).replace(WHO_WRITES, "")
-    cause = failed.__cause__ if isinstance(failed, NotBuilt) else failed
+    message = error_line(run).replace(WHO_WRITES, "")
+    cause = run.__cause__ if isinstance(run, NotBuilt) else run
     # an option or a larger benchmark mends what the component's own code has refused, and no mistake in it
     if isinstance(cause, ConfigError | DataError) and line_of_author(cause):
         message += (
@@ -68,7 +73,7 @@ def check_learns_a_small_stream(subject: Subject) -> None:
             "6 images each) on a ViT of 6 blocks, width 32 and 4 heads: where its defaults need more, give "
             "the check options"
         )
-    raise RaisedError(message) from failed
+    raise RaisedError(message) from run
 
 
 def _wrong_shape(subject: Subject) -> str:
@@ -237,6 +242,7 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
 def check_sets_answer_as_chosen(subject: Subject) -> None:
     """Features are those of the chosen set, in a mixed batch and under copies of the set as well."""
     now = moved_session(subject)
+    require_own_rows(subject)
     baseline = now.baseline
     pool = now.pool
     batch = now.batch(range(16))
@@ -438,6 +444,7 @@ def check_other_sets_stay(subject: Subject) -> None:
 def check_cached_features_hold(subject: Subject) -> None:
     """Features depend on no more than the scope declares, so that cached features stay valid."""
     run = learned(subject)
+    require_own_rows(subject)
     last = run.tasks - 1
     _, features = evaluate(run.session, last)
     if changed({"": run.after[last].features}, {"": features}):

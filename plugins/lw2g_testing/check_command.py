@@ -55,7 +55,7 @@ def check(context: click.Context, /, names: Sequence[str], as_json: bool, **opti
         told = [attrs.asdict(result, filter=lambda field, _: field.name != "error") for result in results]
         click.echo(json.dumps(told, indent=1))
     if checks.problems:
-        note(f"problems with plugins: {len(checks.problems)}, not checked here; see `lw2g doctor`")
+        note(f"problems with plugins: {len(checks.problems)}; see `lw2g doctor`")
     if any(result.status == "failed" for result in results):
         raise click.exceptions.Exit(1)
 

@@ -11,7 +11,7 @@ from lw2g.model.parts import lasting
 from lw2g_testing.cases import ContractViolation, Subject, check
 from lw2g_testing.changes import changed, modules_of, numbers_of, same_predictions
 from lw2g_testing.guards import bearing
-from lw2g_testing.moved_session import declares, require_sites
+from lw2g_testing.moved_session import declares, require_own_rows, require_sites
 from lw2g_testing.small_run import Learned, SmallRun, evaluate, learned, opened, resumed, run_again
 
 PROTECTED = float(torch.finfo(torch.float32).eps)
@@ -71,6 +71,7 @@ def _first_difference(first: SmallRun, second: SmallRun) -> tuple[int, str | Non
 def check_checkpoint_predicts_the_same(subject: Subject) -> None:
     """Loaded from the checkpoint of a finished task, a run gives the predictions of that time."""
     run = learned(subject)
+    require_own_rows(subject)
     for task in dict.fromkeys((0, run.tasks - 1)):
         with bearing(
             f"loading the checkpoint of task {task + 1}",

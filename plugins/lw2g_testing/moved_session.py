@@ -19,8 +19,10 @@ from lw2g_testing.changes import modules_of
 from lw2g_testing.guards import seeded
 from lw2g_testing.small_run import NO_RUN, begin, opened, whole
 
-__all__ = ["MovedSession", "declares", "moved_session", "require_sites"]
+__all__ = ["TOLERANCE", "MovedSession", "declares", "moved_session", "require_own_rows", "require_sites"]
 
+TOLERANCE = 1e-4
+"""Absolute and relative difference of logits that rounding may cause in batches of another size."""
 _MOVED = 0.3
 """Standard deviation of the random motion of each parameter."""
 
@@ -44,6 +46,38 @@ def require_sites(subject: Subject) -> None:
     """
     if not declares(subject, "sites"):
         raise NotApplicable("no sites: nothing is measured or protected")
+
+
+def require_own_rows(subject: Subject) -> None:
+    """Skip a check that compares answers of one image where they depend on the others of its batch.
+
+    Raises:
+        NotApplicable: They do; the check ``prediction_belongs_to_its_sample`` reports it.
+    """
+    if subject.once("mixes its batch", lambda: _mixes(subject)):
+        raise NotApplicable(
+            "not tried: answers depend on the batch; see the check 'prediction_belongs_to_its_sample'"
+        )
+
+
+def _mixes(subject: Subject) -> bool:
+    """Return whether a baseline answers an image alone otherwise than within a batch, by the same set."""
+    now = moved_session(subject)
+    routing = now.pool.force(now.pool.ids[0])
+
+    def logits(positions: Sequence[int]) -> Tensor:
+        features = now.baseline.features(now.batch(positions), routing)
+        return now.baseline.logits(now.as_answers(features))
+
+    everyone = range(now.images)
+    try:
+        with torch.no_grad():
+            together = logits(everyone)
+            # as many as the check that reports it looks at
+            alone = torch.cat([logits([position]) for position in everyone[::3]])
+    except Exception:  # a plugin's code may raise anything: another check reports it
+        return False
+    return not torch.allclose(alone, together[::3], rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def _facts(subject: Subject) -> dict[str, bool]:

@@ -12,9 +12,18 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.errors import ConfigError, nearest
+from lw2g.errors import ConfigError, ContractError, nearest
 from lw2g.interfaces.defaults import DEFAULT_MEASURES
-from lw2g.interfaces.growth import CandidateEvidence, Decision, Evidence, Grow, Measurement, Merge, Reuse
+from lw2g.interfaces.growth import (
+    CandidateEvidence,
+    Decision,
+    Evidence,
+    Grow,
+    Measurement,
+    Measures,
+    Merge,
+    Reuse,
+)
 from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check
 from lw2g_testing.guards import available, bearing, seeded
 
@@ -144,7 +153,10 @@ def _decided_anew(subject: Subject, records: Sequence[Evidence]) -> list[Decisio
 def _decide(policy: Any, evidence: Evidence) -> Decision:
     remedy = "return a decision on any evidence: Grow() where no candidate is measured"
     with bearing(f"decide, on {_shown(evidence)},", remedy):
-        decision: Decision = policy.decide(evidence, np.random.default_rng(7))
+        try:
+            decision: Decision = policy.decide(evidence, np.random.default_rng(7))
+        except ContractError as error:  # it says what to do itself
+            raise ContractViolation(str(error)) from error
     return decision
 
 
@@ -218,8 +230,13 @@ def _corners(measures: tuple[str, ...]) -> Iterator[Evidence]:
     for value, error in itertools.product(_VALUES, _ERRORS):
         values.append(Measurement(value=value, error=error, null=None, alike=1))
         values.append(Measurement(value=value, error=error, null=0.5, alike=-1))
-    kinds: list[dict[str, Any]] = [{"rank": 8, "excluded": "its space is full"}, {}]
-    kinds += [{"rank": 12, "measures": dict.fromkeys(measures, value)} for value in values]
+    nothing = Measures({}, measures)
+    kinds: list[dict[str, Any]] = [
+        {"rank": 8, "measures": nothing, "excluded": "its space is full"},
+        {"measures": nothing},
+    ]
+    for measured in values:
+        kinds.append({"rank": 12, "measures": Measures(dict.fromkeys(measures, measured), measures)})
     # of four sets that are all alike, too: a policy has to break ties
     for count in (1, 4):
         for fields in kinds:
@@ -242,12 +259,13 @@ def _random_record(measures: tuple[str, ...], rng: np.random.Generator) -> Evide
 def _random_candidate(alike: Mapping[str, int], rng: np.random.Generator, set_id: int) -> CandidateEvidence:
     """Return a candidate that is measured, excluded or unmeasured at random."""
     kind = rng.choice(["measured", "excluded", "unmeasured"], p=[0.7, 0.2, 0.1])
+    nothing = Measures({}, tuple(alike))
     if kind == "unmeasured":
-        return CandidateEvidence(set=set_id)
+        return CandidateEvidence(set=set_id, measures=nothing)
     if kind == "excluded":
-        return CandidateEvidence(set=set_id, rank=32, excluded="its space is full")
-    measures = {name: _random_measured(sign, rng) for name, sign in alike.items()}
-    return CandidateEvidence(set=set_id, measures=measures, rank=12)
+        return CandidateEvidence(set=set_id, measures=nothing, rank=32, excluded="its space is full")
+    said = {name: _random_measured(sign, rng) for name, sign in alike.items()}
+    return CandidateEvidence(set=set_id, measures=Measures(said, tuple(alike)), rank=12)
 
 
 def _random_measured(alike: Any, rng: np.random.Generator) -> Measurement:

@@ -273,6 +273,18 @@ class SmallRun:
         """Number of tasks of its stream."""
         return len(self.session.data.stream.tasks)
 
+    @property
+    def unmoved(self) -> str:
+        """A parameter of baseline or sets that no task has changed, such as that of a head; empty if none."""
+        states = [state for _, _, state in self.phases]
+        states.append(self.after[self.tasks - 1].state)
+        for owner, module in modules_of(self.session).items():
+            for name, _ in module.named_parameters(prefix=owner):
+                first, *others = [state[name] for state in states if name in state]
+                if others and owner != "retrieval" and all(torch.equal(first, other) for other in others):
+                    return name
+        return ""
+
 
 class _Notes:
     """Records the events of a run."""

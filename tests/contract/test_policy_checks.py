@@ -67,6 +67,16 @@ class NeedsCandidates(Sane):
         return Reuse(min(one.set for one in evidence.candidates))
 
 
+@breaks(
+    "decides_on_any_evidence",
+    "^decide asks for the measure 'hindrence', which is not measured.*did you mean 'hindrance'(?!.*Grow)",
+)
+class MisspellsAMeasure(Sane):
+    def decide(self, evidence, rng):
+        alike = [one.set for one in evidence.eligible if one.measures.get("hindrence")]
+        return Reuse(alike[0]) if alike else Grow()
+
+
 @breaks("decides_on_any_evidence", "unmeasured.* raises KeyError")
 class ComparesUndefined(Sane):
     def decide(self, evidence, rng):

@@ -17,7 +17,7 @@ from torch import Tensor
 from lw2g.interfaces.component import Screen
 from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unlearned, unread, untried
-from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement
+from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement, Measures
 from lw2g.interfaces.site import Site
 from lw2g.learning.evidence.evidence_sample import EvidenceSample, merged, undisturbed
 from lw2g.learning.evidence.fitted import FittedHead
@@ -140,7 +140,7 @@ def collect_evidence(
         candidates.append(
             CandidateEvidence(
                 set=set_id,
-                measures=measurements,
+                measures=Measures(measurements, tuple(measures)),
                 rank=of_set.rank,
                 captured=shares.get(set_id),
                 excluded=excluded.get(set_id),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_column
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, Lw2gError
+from lw2g.model.trained import TrainedModel
 from lw2g.pixels.image_files import pixels_of
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
@@ -263,7 +265,9 @@ def test_a_missing_argument_is_told_like_a_misspelt_one():
 
 def test_an_argument_by_position_that_has_to_be_named_is_told_like_a_misspelt_one():
     """By every function that takes the most by name."""
-    for call in (lw2g.load, lw2g.start, lw2g.learn, lw2g.unlearn, lw2g.export):
+    methods = (TrainedModel.learn, TrainedModel.unlearn, TrainedModel.test, TrainedModel.predict)
+    of_a_model = [partial(method, None) for method in methods]
+    for call in (lw2g.load, lw2g.start, lw2g.learn, lw2g.unlearn, lw2g.export, *of_a_model):
         told = (
             r"^got 4 arguments by position, of which it takes \d \([\w, ]+\); name the others: (\w+=(, )?)*$"
         )
@@ -271,7 +275,15 @@ def test_an_argument_by_position_that_has_to_be_named_is_told_like_a_misspelt_on
             call("a", "b", "c", "d")
 
 
-def test_a_function_that_returns_no_decision_is_told_by_its_line(tmp_path):
+@pytest.fixture
+def decided_by(tmp_path):
+    """Return what runs one small experiment under a policy."""
+    return partial(
+        lw2g.run, baseline="dual-prompt", benchmark="digits", device="cpu", out=tmp_path / "run", epochs=1
+    )
+
+
+def test_a_function_that_returns_no_decision_is_told_by_its_line(decided_by):
     """Where no set lives yet, what is left to return is a new one."""
 
     def decide(evidence):
@@ -282,17 +294,10 @@ def test_a_function_that_returns_no_decision_is_told_by_its_line(tmp_path):
         rf"^this program: policy 'local-decide', decide: returned 'grow' {place}; there is no set .*Grow\(\)$"
     )
     with pytest.raises(ContractError, match=told):
-        lw2g.run(
-            baseline="dual-prompt",
-            benchmark="digits",
-            policy=decide,
-            device="cpu",
-            out=tmp_path / "run",
-            epochs=1,
-        )
+        decided_by(policy=decide)
 
 
-def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(tmp_path):
+def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(decided_by):
     """Not by the line of lw2g that calls it."""
 
     def decide(evidence):
@@ -302,14 +307,7 @@ def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(tmp_path):
     line = next(number for number, text in enumerate(code, 1) if text.endswith("  # what is misspelt"))
     place = rf"'tsk' \(.*{Path(__file__).name}:{line}\)$"
     with pytest.raises(ComponentError, match=place):
-        lw2g.run(
-            baseline="dual-prompt",
-            benchmark="digits",
-            policy=decide,
-            device="cpu",
-            out=tmp_path / "run",
-            epochs=1,
-        )
+        decided_by(policy=decide)
 
 
 def test_a_tracker_that_fails_is_told_without_progress_too(tmp_path, caplog):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lw2g.blocks.schedules import cosine
-from lw2g.errors import ConfigError
+from lw2g.errors import ConfigError, ContractError
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Activation, Restriction, Site
@@ -105,6 +105,36 @@ def test_each_group_gets_its_own_rate_from_the_schedule(session: Session) -> Non
     expected = [0.1, 0.03, 0.08, 0.0275, 0.04, 0.0225]
     assert [rate for epoch in seen for rate in epoch] == pytest.approx(expected)
     assert [event.lr for event in listener.events if isinstance(event, EpochEnded)] == [a for a, _ in seen]
+
+
+def test_a_generator_of_parameters_is_read_once_and_kept() -> None:
+    """Such as a module's own, which groups are asked for more than once."""
+    layer = nn.Linear(2, 3)
+    group = ParameterGroup(parameters=layer.parameters(), lr=0.1)
+    assert list(map(id, group.parameters)) == list(map(id, layer.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (nn.Parameter(torch.ones(3)), "a Parameter;"),
+        (nn.Linear(2, 3), "a Linear;"),
+        ("head", "a str among them"),
+        (nn.Linear(2, 3).named_parameters(), "a tuple among them"),
+    ],
+)
+def test_what_is_no_list_of_parameters_is_told_where_it_is_given(given: Any, named: str) -> None:
+    """In one line, and not later by an optimizer."""
+    with pytest.raises(ContractError, match=f"got {named}.*parameters=.*one,.* or module.parameters"):
+        ParameterGroup(parameters=given, lr=0.1)
+
+
+def test_a_group_alone_is_no_list_of_groups() -> None:
+    """Of one, a comma is easily left out."""
+    weight = nn.Parameter(torch.ones(3))
+    group: Any = ParameterGroup(parameters=(weight,), lr=0.1)
+    with pytest.raises(ContractError, match=r"got a ParameterGroup; write groups=\(ParameterGroup\(...\),\)"):
+        attrs.evolve(phase_of(weight), groups=group)
 
 
 def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO, StringIO
@@ -175,7 +176,7 @@ def test_pixels_that_were_not_normalised_are_told_once(model, pixels, caplog):
     for _ in range(2):
         model(torch.rand(3, size, size))
     assert (
-        caplog.text.count("from 0 to 1 is taken as it is; if it was not normalised, model.transform(image)")
+        caplog.text.count("is normalised already; if it is not, pass uint8 [3, H, W]; from 0 to 1 that is")
         == 1
     )
 
@@ -290,6 +291,10 @@ def test_entries_name_classes_and_probabilities(model, pixels):
         model.predict(pixels[0], top_k="3")
     with pytest.raises(AttributeError, match=r"a model has no 'save'; it lies in '.*': copy that folder"):
         model.save  # noqa: B018
+    with pytest.raises(
+        AttributeError, match=r"no 'predict_proba'; predict\(IMAGES, top_k=len\(model.known\)"
+    ):
+        model.predict_proba  # noqa: B018
     assert not hasattr(model, "no_such_thing")
 
 
@@ -317,6 +322,28 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
     assert [entry["name"] for entry in model.predict(tmp_path.glob("1.*"))] == ["1.png"]
     see_through = torch.cat([pixels[0], pixels[0][:1]]).permute(1, 2, 0).numpy()  # RGBA
     assert torch.equal(model.transform(see_through), model.transform(pixels[0]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        (b"no image", "'image 2': it is no image of the formats"),
+        ("https://x.org/dog.jpg", "'https://x.org/dog.jpg' is an address; download it first"),
+        (torch.rand(3, 5, 6), r"'image 2': expected uint8 .*; pass uint8 \[3, H, W\]; from 0 to 1 that is"),
+        (BytesIO(), "'image 2': an open file cannot be read .*; open it to read bytes"),
+    ],
+)
+def test_an_image_that_cannot_be_used_is_told_by_its_name(model, pixels, bad, told):
+    """Where it ends the call, and in part as the entry of its own: the others have their answers."""
+    if isinstance(bad, BytesIO):
+        bad.close()
+    images = [pixels[0], bad, pixels[1]]
+    for call in (model, model.features, model.predict):
+        with pytest.raises(DataError, match=f"^{told}"):
+            call(images)
+    entries = model.predict(images, partial=True)
+    assert re.match(told, entries[1]["error"])
+    assert [entry["class"] is None for entry in entries] == [False, True, False]
 
 
 def test_it_is_a_module_that_is_not_trained(model, pixels):
@@ -358,7 +385,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
         (torch.zeros(3, 16, 16, dtype=torch.int64), "got torch.int64"),
         (torch.full((3, 16, 16), torch.nan), "no finite numbers"),
         ("nowhere.png", "'nowhere.png': there is no such image or folder; check the path"),
-        (b"a text", "^it is no image of the formats BMP"),
+        (b"a text", "^'image 1': it is no image of the formats BMP"),
         (StringIO("a text"), r"an open file gives a str and no bytes; open it as open\(path, 'rb'\)"),
     ],
 )

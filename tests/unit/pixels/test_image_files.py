@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
+import subprocess
+import sys
 import threading
 import zlib
 
@@ -74,6 +76,15 @@ def test_bombs_are_refused_by_their_header(tmp_path, side):
     for read in (examine_image, read_image):
         with pytest.raises(DataError, match=r"bomb\.png': its header claims"):
             read(path)
+
+
+def test_pillow_does_not_warn_of_a_bomb_that_is_refused(tmp_path):
+    """In a process of its own: here, every warning is an error."""
+    (tmp_path / "bomb.png").write_bytes(png_header(10_000, 10_000))
+    code = "from lw2g.pixels.image_files import pixels_of; pixels_of('bomb.png')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "its header claims" in done.stderr
+    assert "DecompressionBombWarning" not in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"text", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n"])

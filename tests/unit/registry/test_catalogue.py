@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from importlib.metadata import entry_points
 from inspect import signature
 from types import ModuleType, SimpleNamespace
@@ -362,6 +363,37 @@ def test_an_error_of_a_plugin_is_told_with_its_line_distribution_and_remedy(tmp_
     with pytest.raises(PluginError, match="strange-dist") as told:
         catalogue.called("strange")
     assert str(told.value.__cause__) == "boo", "--traceback shows what was raised"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("BaselineComponnt", "name 'BaselineComponnt' from 'lw2g.plugin' .*id you mean 'BaselineComponent'"),
+        ("PolicyComponent; PolicyComponent(sumary='x')", "argument 'sumary'.*id you mean 'summary'"),
+        ("Baseline; import lw2g.plugin as p; p.hokimpl", "no attribute 'hokimpl'.*id you mean 'hookimpl'"),
+        ("option; option(1, 'x', rle='batch')", "argument 'rle'.*id you mean 'role'"),
+    ],
+)
+def test_what_a_plugin_misspells_is_told_with_the_name_that_is_meant(tmp_path, monkeypatch, code, said):
+    """An import from lw2g.plugin, and a keyword of what is there, with the plugin's line."""
+    broken = {"broken": f"\nfrom lw2g.plugin import {code}"}
+    installed(tmp_path, monkeypatch, {("broken-dist", "1.2"): broken})
+    (problem,) = load_catalogue().problems
+    # newer releases of Python may ask it themselves
+    assert re.search(rf"{said}\?.* \(\w+\.py:2\)$", problem.what)
+
+
+def test_a_plugin_that_imports_torch_for_its_records_is_told(tmp_path, monkeypatch):
+    """What lists components would wait for it; its components can be used all the same."""
+    heavy = "import sys\nsys.modules['torch'] = sys\n"
+    installed(tmp_path, monkeypatch, {("heavy-dist", "1"): {"heavy": heavy + source(name="fine")}})
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    catalogue = load_catalogue()
+    (problem,) = catalogue.problems
+    assert re.sub(r"fake_plugin_\d+", "plugin", problem.text) == (
+        "plugin 'heavy' (heavy-dist 1) imports torch in 'plugin', and what lists components waits for it"
+    )
+    assert catalogue.names("policy") == ("fine",)
 
 
 def test_an_interrupted_import_tells_whose_it_was(tmp_path, monkeypatch):
