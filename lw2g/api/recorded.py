@@ -47,6 +47,7 @@ __all__ = [
     "Recorded",
     "accuracy_words",
     "by_domain",
+    "check_of",
     "head_of",
     "head_taken",
     "holds_model",
@@ -285,6 +286,14 @@ def head_of(manifest: Manifest) -> str:
     if manifest.choice:
         return f"{named}: {named_candidate(manifest.choice)}"
     return named_candidate({"head": named, "layers": manifest.fingerprint.layers})
+
+
+def check_of(manifest: Manifest) -> LeadingCheck | None:
+    """Return what the last step says of the model as it is; None where there was no step or no check."""
+    steps = manifest.history.steps
+    if not steps:
+        return None
+    return leading_check(steps[-1].checks, has_old_classes=len(manifest.tasks) > 1)
 
 
 def next_method(record: Mapping[str, Any]) -> str:

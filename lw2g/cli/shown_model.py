@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import LeadingCheck, head_of, leading_check, words_of_choice
+from lw2g.api.recorded import check_of, head_of, leading_check, words_of_choice
 from lw2g.errors import counted
 from lw2g.runtime.console import number, print_table, printable
 
 if TYPE_CHECKING:
     from lw2g.model.manifest import Manifest, Step
 
-__all__ = ["check_of", "print_model"]
+__all__ = ["print_model"]
 
 
 def print_model(manifest: Manifest, *, whole: bool) -> None:
@@ -45,14 +45,6 @@ def print_model(manifest: Manifest, *, whole: bool) -> None:
         click.echo(printable(line))
     if whole:
         _print_classes(manifest)
-
-
-def check_of(manifest: Manifest) -> LeadingCheck | None:
-    """Return what the last step says of the model as it is; None where there was no step or no check."""
-    steps = manifest.history.steps
-    if not steps:
-        return None
-    return leading_check(steps[-1].checks, has_old_classes=len(manifest.tasks) > 1)
 
 
 def _of_choice(manifest: Manifest) -> list[str]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 import yaml
 
 from lw2g import __version__
+from lw2g.api.recorded import LeadingCheck, check_of
 from lw2g.disk.checkpoint import part
 from lw2g.errors import counted
 from lw2g.model.exported import Saved
@@ -118,38 +120,47 @@ def _classes(saved: Saved) -> Iterator[str]:
     """Yield a row for each class."""
     manifest = saved.manifest
     images = _images_of(saved)
-    checked: dict[str, Mapping[str, Any]] = {}
-    for step in manifest.history.steps:  # the last check of a class counts
-        for entry in step.checks.get("classes", ()):
-            if entry["checked"]:
-                checked[entry["class"]] = entry
+    found: dict[str, str] = {}
+    which = "images set apart"
+    check = _check_of(manifest)
+    if check is not None and check.leaves_out:
+        which = "images, each left out in turn"
+        for one in check.classes:
+            found[one.name] = _share_found(one.found, one.images)
+    else:
+        for step in manifest.history.steps:  # the last check of a class counts
+            for entry in step.checks.get("classes", ()):
+                if entry["checked"]:
+                    found[entry["class"]] = _share_found(entry["recall"], entry["checked"])
     yield "## Classes"
     yield ""
-    yield "| class | images learned from | found of images set apart |"
+    yield f"| class | images learned from | found of {which} |"
     yield "| --- | ---: | ---: |"
     for name in _names(manifest):
-        entry = checked.get(name)
-        found = "not checked" if entry is None else f"{entry['recall']:.0f} % of {entry['checked']}"
-        yield f"| {_plain(name)} | {images.get(name, _NOT_KNOWN)} | {found} |"
+        yield f"| {_plain(name)} | {images.get(name, _NOT_KNOWN)} | {found.get(name, 'not checked')} |"
     yield ""
+
+
+def _check_of(manifest: Manifest) -> LeadingCheck | None:
+    """Return what `lw2g show` says, without the folder of test images: its name may tell of the owner."""
+    check = check_of(manifest)
+    if check is None or not manifest.history.steps[-1].checks.get("tested_on"):
+        return check
+    return attrs.evolve(check, which=" from a test folder of the owner")
+
+
+def _share_found(recall: float | None, images: int) -> str:
+    return "not checked" if recall is None else f"{recall:.0f} % of {images}"
 
 
 def _quality(saved: Saved) -> Iterator[str]:
     """Yield how often it is right, how true its probabilities are, and what it refuses."""
-    measured = [step for step in saved.manifest.history.steps if step.checks.get("accuracy") is not None]
+    check = _check_of(saved.manifest)
     calibration = part(saved.tensors, "calibration")
     yield "## What to expect"
     yield ""
-    if measured:
-        checks = measured[-1].checks
-        low, high = checks["interval"]
-        of_step = sum(entry["checked"] for entry in checks["classes"])
-        images = counted(checks.get("checked", of_step), "image")
-        classes = _plain(", ".join(_few(measured[-1].classes)))
-        yield (
-            f"- Accuracy: {checks['accuracy']:.1f} % of {images} set apart when it last learned "
-            f"(95 % interval {low:.1f} to {high:.1f}), of {classes}."
-        )
+    if check is not None:
+        yield f"- Accuracy: {check.words}."
     else:
         yield f"- Accuracy: {_NOT_KNOWN} to this card; `lw2g test` counts right answers on class folders."
     temperature = calibration.get("temperature")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lw2g.api.recorded import LeadingCheck, holds_model, leading_check, manifest_of, words_of_change
+from lw2g.api.recorded import (
+    LeadingCheck,
+    check_of,
+    holds_model,
+    leading_check,
+    manifest_of,
+    words_of_change,
+)
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first, words_of_input
 from lw2g.cli.shared_options import (
     USUAL_REJECT,
@@ -21,7 +28,6 @@ from lw2g.cli.shared_options import (
     json_option,
     settings_option,
 )
-from lw2g.cli.shown_model import check_of
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
 from lw2g.errors import ConfigError, as_word, counted

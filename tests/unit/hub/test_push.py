@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 import lw2g
-from hub_stub import TELLING, HubStub
+from hub_stub import TELLING, HubStub, write_images
 from lw2g.cli.main import main
-from lw2g.errors import ConfigError, DataError, counted
+from lw2g.errors import ConfigError, DataError
 from lw2g.model.exported import read_export, read_manifest, write_export
 from lw2g_hub.hub_client import commit, known_repository
 from lw2g_hub.model_card import renewed
@@ -67,6 +68,17 @@ def test_a_push_is_private_and_one_commit(model: Path, hub: HubStub) -> None:
     assert "the file with SHA-256" in done.stderr  # its weights came as a file
 
 
+def test_a_card_names_no_test_folder_of_the_owner(model: Path, hub: HubStub, tmp_path: Path) -> None:
+    """What it was tested on leads, as in `lw2g show`, without the name of the folder."""
+    tested_on = tmp_path / "of-anna"
+    for name, shade in (("cat", 5), ("dog", 105)):
+        write_images(tested_on / name, shade)
+    lw2g.start(model.parent / "first", tmp_path / "tested", backbone="micro", device="cpu", test=tested_on)
+    lw2g.push(tmp_path / "tested", REPO)
+    assert "- Accuracy: 100.0 % of 16 images from a test folder of the owner" in card(hub)
+    assert "of-anna" not in card(hub)
+
+
 def test_a_model_of_few_images_says_that_it_holds_their_features(
     model: Path, hub: HubStub, tmp_path: Path
 ) -> None:
@@ -116,13 +128,12 @@ def test_the_card_says_what_the_record_says(model: Path, hub: HubStub) -> None:
     assert front["library_name"] == "lw2g"
     assert front["pipeline_tag"] == "image-classification"
     history = read_manifest(model).history
-    checks = history.steps[-1].checks
-    found = {entry["class"]: entry for entry in checks["classes"]}
-    assert f"| bird | 8 | {found['bird']['recall']:.0f} % of {found['bird']['checked']} |" in text
-    low, high = checks["interval"]
-    images = sum(entry["checked"] for entry in found.values())
-    assert f"- Accuracy: {checks['accuracy']:.1f} % of {counted(images, 'image')}" in text
-    assert f"(95 % interval {low:.1f} to {high:.1f})" in text
+    (bird,) = [entry for entry in history.steps[-1].checks["left_out_classes"] if entry["class"] == "bird"]
+    assert "| found of images, each left out in turn |" in text
+    assert f"| bird | 8 | {bird['recall']:.0f} % of {bird['left_out']} |" in text
+    shown = re.search("^accuracy: (.*)$", command("show", model).stdout, re.MULTILINE)
+    assert shown is not None
+    assert f"- Accuracy: {shown[1]}." in text
     temperature = float(read_export(model).tensors["calibration/temperature"])
     assert f"temperature {temperature:.4g}" in text
     assert "`--reject 0.05` refuses what is less like its classes than 5 % of 24 kept images" in text
