@@ -144,12 +144,13 @@ def says_which_data(record: Mapping[str, Any], catalogue: Catalogue) -> bool:
 def data_of(protocol: str) -> str:
     """Return the name of the data in a protocol's id; empty where its benchmark says which they are.
 
-    >>> data_of("folder/like-for-like/birds@1"), data_of("digits/like-for-like@1")
-    ('birds', '')
+    It is empty for no protocol, too, as that of a pack outside a store.
+
+    >>> data_of("folder/like-for-like/birds@1"), data_of("digits/like-for-like@1"), data_of("")
+    ('birds', '', '')
     """
     name = protocol.partition("@")[0]
-    _, _, *data = name.split("/")
-    return "".join(data)
+    return "".join(name.split("/")[2:])
 
 
 def protocol_of_pack(folder: Path) -> str:

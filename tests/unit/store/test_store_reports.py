@@ -65,6 +65,8 @@ def test_packs_are_reported_with_their_predictions(
     assert left_out == []
     assert protocol_of_pack(only(store)) == "glyphs/like-for-like@1"
     assert protocol_of_pack(honest[0]) == ""
+    shutil.copytree(only(store), tmp_path / "outside")
+    assert invoke("report", tmp_path / "outside", "--columns", "faa").exit_code == 0
     shutil.copytree(only(store), tmp_path / "broken")
     (tmp_path / "broken" / "predictions.safetensors").write_bytes(b"")
     result = invoke("report", tmp_path, honest[0], "--columns", "faa")
