@@ -110,7 +110,7 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
                 page.set_input_files("#image", wanted)
                 page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
                 page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
-                use = "In a terminal: lw2g predict model-taught/1 PHOTO"
+                use = "In a terminal: lw2g predict model-taught/1 PHOTO --reject 0.05"
                 page.evaluate("(use) => document.getElementById('use').textContent = use", use)
                 page.evaluate("document.getElementById('message').hidden = true")
                 for suffix, width in WIDTHS.items():
