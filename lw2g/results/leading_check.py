@@ -63,12 +63,16 @@ class LeadingCheck:
 
     @property
     def words(self) -> str:
+        """The accuracy, its images, how far it may be off, and whether they chose the formula, too."""
+        return self.in_short + _CHOSE_HEAD if self.chose_head and not self.knows_one_class else self.in_short
+
+    @property
+    def in_short(self) -> str:
         """The accuracy, its images, and how far it may be off."""
         if self.knows_one_class:
             return "none yet, as the model knows one class"
         which = f"{counted(self.images, 'image')}{self.which}"
-        words = accuracy_words(self.accuracy, self.interval, self.images, which)
-        return words + _CHOSE_HEAD if self.chose_head else words
+        return accuracy_words(self.accuracy, self.interval, self.images, which)
 
 
 def accuracy_words(accuracy: float, interval: Sequence[float], images: int, which: str) -> str:

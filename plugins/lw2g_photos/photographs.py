@@ -129,7 +129,9 @@ def start(
         device=device,
         crops=crops,
     )
-    return _at_home(model, report, weights, device, local), step_reports.learned(report)
+    return _at_home(model, report, weights, device, local), step_reports.learned(
+        report, has_old_classes=False
+    )
 
 
 @expands_paths
@@ -222,7 +224,9 @@ def learn(
         device=device,
         crops=crops,
     )
-    return _at_home(learned, report, weights, device, local), step_reports.learned(report)
+    return _at_home(learned, report, weights, device, local), step_reports.learned(
+        report, has_old_classes=True
+    )
 
 
 @expands_paths

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lw2g.api.recorded import accuracy_words, leading_check
 from lw2g.errors import counted
 
 __all__ = ["StepReport", "learned", "tested", "unlearned"]
@@ -25,12 +26,13 @@ class StepReport(dict[str, Any]):
         return f"<report {self.line}>"
 
 
-def learned(report: Mapping[str, Any]) -> StepReport:
-    """Return the report of start or learn."""
+def learned(report: Mapping[str, Any], *, has_old_classes: bool) -> StepReport:
+    """Return the report of start or learn, with the accuracy that the command line tells."""
     images = sum(one["images"] for one in report["classes"])
     line = f"{report['out']!r}: {counted(images, 'image')} of {counted(len(report['classes']), 'class')}"
-    if report["checked"]:
-        line += f", {_accuracy(report, report['checked'])}"
+    check = leading_check(report, has_old_classes=has_old_classes)
+    if check is not None:
+        line += f", accuracy {check.in_short}"
     return StepReport(report, line)
 
 
@@ -44,9 +46,6 @@ def unlearned(report: Mapping[str, Any]) -> StepReport:
 
 def tested(report: Mapping[str, Any]) -> StepReport:
     """Return the report of test."""
-    return StepReport(report, f"of a test: {_accuracy(report, report['images'])}")
-
-
-def _accuracy(report: Mapping[str, Any], images: int) -> str:
-    low, high = report["interval"]
-    return f"accuracy {report['accuracy']:.1f} % of {counted(images, 'image')} ({low:.1f} to {high:.1f})"
+    images = counted(report["images"], "image")
+    accuracy = accuracy_words(report["accuracy"], report["interval"], report["images"], images)
+    return StepReport(report, f"of a test: accuracy {accuracy}")

@@ -154,11 +154,12 @@ def test_what_is_no_labelled_images_is_told_in_a_line(wrong: Any, message: str, 
 
 
 def test_a_prompt_shows_a_report_in_a_line(model: Any, given: Any, tmp_path: Path) -> None:
-    """Where it is, how much, how good; it is a dict all the same."""
+    """Where it is, how much, and how good by the images of the command line; it is a dict all the same."""
     learned, report = model.learn((drawn("blue", 3, 7), ["green"] * 3), out=tmp_path / "more")
-    assert repr(report).startswith(f"<report {str(tmp_path / 'more')!r}: 3 images of 1 class")
+    assert repr(report).startswith(f"<report {str(tmp_path / 'more')!r}: 3 images of 1 class, accuracy ")
+    assert "images, each left out in turn" in repr(report)
     assert dict(report) == report
-    assert repr(model.test(given)).startswith("<report of a test: accuracy 100.0 % of 12 images (")
+    assert repr(model.test(given)).startswith("<report of a test: accuracy 100.0 % of 12 images (95 %")
     _, report = learned.unlearn("green", out=tmp_path / "less")
     assert repr(report) == f"<report {str(tmp_path / 'less')!r}: without 'green'; 2 classes>"
 
