@@ -250,6 +250,8 @@ _MISSING: dict[type[Exception], re.Pattern[str]] = {
 """What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
+_BEGUN = 0.4
+"""The share of what was written that a name which begins it must be."""
 
 
 def shown(value: object) -> str:
@@ -385,7 +387,9 @@ def as_word(path: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
-    """Return ``" (did you mean 'x'?)"`` for a known name that is close or begins so, or an empty string.
+    """Return ``" (did you mean 'x'?)"`` for a known name that is close, begins so or begins what was written.
+
+    Of none it is an empty string.
 
     Args:
         name: What was written.
@@ -396,6 +400,8 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
     (" (did you mean 'hide-prompt'?)", '')
     >>> nearest("LDA", ["lda", "ridge"]), nearest("ant", ["ANT"])
     (" (did you mean 'lda'?)", " (did you mean 'ANT'?)")
+    >>> nearest("minimum", ["max", "min"]), nearest("mini-imagenet", ["max", "min"])
+    (" (did you mean 'min'?)", '')
     """
     match = _closest(name, known, near)
     if match is None:
@@ -404,7 +410,7 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
 
 
 def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
-    """Return the name that is most alike, else the first that begins with what was written."""
+    """Return the name that is most alike, else one that begins with what was written, or that begins it."""
     names = {other.lower(): other for other in known}
     lowered = name.lower()
     alike = difflib.get_close_matches(lowered, names, n=1, cutoff=near)
@@ -414,7 +420,10 @@ def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None
         for other in names:
             if other.startswith(lowered):
                 return names[other]
-    return None
+    begun = [other for other in names if len(other) >= _SHORTEST and lowered.startswith(other)]
+    longest = max(begun, key=len, default="")
+    # a short name that begins a much longer one says little: "min" is meant by minimum, not by mini-imagenet
+    return names[longest] if len(longest) >= _BEGUN * len(name) and longest else None
 
 
 def problems_in(where: str, problems: Iterable[str]) -> str:

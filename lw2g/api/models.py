@@ -140,7 +140,8 @@ def predict(
         device: As for :func:`load`.
         batch_size: As for :func:`load`.
         weights: As for :func:`load`.
-        reject: Call images unknown that are like no class, and about this share of known ones, as in 0.05.
+        reject: Call images unknown that are like no class, and about this share of known ones, as in 0.05;
+            strange images that look like a class mostly pass.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV: each is an image, PATH#NUMBER,
             cut out of one in the folder; their classes are not read.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.

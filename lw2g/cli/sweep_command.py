@@ -149,7 +149,7 @@ def run_grid(
         )
     if rehearse is not None:  # what the real run lacks is told beside what the rehearsal has shown
         _print_rehearsal(result, sweeps.plan_of(grid, settings=settings))
-    _finish(result, has_table=rehearse is None)
+    _finish(result, has_table=rehearse is None, has_grid=True)
 
 
 def _finished_cells(plan: Plan, out: Path) -> frozenset[str]:
@@ -268,8 +268,14 @@ def cancel(directory: Path, names: Sequence[str]) -> None:
         click.echo("nothing to stop: these cells have ended")
 
 
-def _finish(result: SweepResult, *, has_table: bool = False) -> None:
-    """Print how a sweep has ended and, where it has one, how to see its table; exit with its code."""
+def _finish(result: SweepResult, *, has_table: bool = False, has_grid: bool = False) -> None:
+    """Print how a sweep has ended and, where it has one, how to see its table; exit with its code.
+
+    Args:
+        result: What the sweep has come to.
+        has_table: Whether ``lw2g report`` has a table of it.
+        has_grid: Whether the command names a grid: typed again, it continues all but failed cells.
+    """
     _print_failures(result)
     states = {status.state for status in result.cells}
     table_of = f" (table: lw2g report {as_word(result.path)})" if has_table and "finished" in states else ""
@@ -281,7 +287,8 @@ def _finish(result: SweepResult, *, has_table: bool = False) -> None:
     if states <= {"finished", "failed"}:
         note(f"{retry} runs failed cells again")
         raise click.exceptions.Exit(1)
-    note(f"{retry} goes on with all that is not finished")
+    goes_on = "the same command" if has_grid and "failed" not in states else retry
+    note(f"{goes_on} goes on with all that is not finished")
     raise click.exceptions.Exit(Interrupted.exit_code)
 
 

@@ -45,7 +45,7 @@ class Cell:
         value: The number; ``-`` if there is none.
         std: Its sample standard deviation; empty for a single run.
         note: What follows: marks of a published value, or the interval of a difference.
-        best: Whether its row is ahead of each other one beyond chance.
+        best: Whether it is the final accuracy of a row that is ahead of each other one beyond chance.
     """
 
     value: str
@@ -166,7 +166,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
     for row in table.rows:
         published |= row.paper.keys()
     with_interval = {"faa"} if any(row.interval is not None for row in table.rows) else set()
-    best = {column.name: ahead_of_all(table, column) for column in columns}
+    ahead = ahead_of_all(table)
 
     head: list[Cell | str] = ["row"]
     if is_mixed:
@@ -186,7 +186,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
             line.append(" ".join(row.marks))
         line.append(f"{row.number}{ALIKE}" if row.alike else row.number)
         for column in columns:
-            line.append(_mean(row, column, best=row is best[column.name]))
+            line.append(_mean(row, column, best=column.name == "faa" and row is ahead))
             if column.name in with_interval:
                 line.append("-" if row.interval is None else str(row.interval))
             if column.name in published:

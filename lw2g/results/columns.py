@@ -24,7 +24,6 @@ class Column:
         meaning: Its definition, in one line.
         digits: Printed decimals.
         scale: Factor for printing.
-        better: 1 where more is better, -1 where less is, 0 where neither is.
         short: What it is in a few plain words; empty where the definition begins with such.
         asked: Whether the user named it, who then sees it without a value, too.
     """
@@ -34,7 +33,6 @@ class Column:
     meaning: str
     digits: int = 2
     scale: float = 1.0
-    better: int = 0
     short: str = ""
     asked: bool = False
 
@@ -58,14 +56,10 @@ class Column:
         return float(value) * self.scale
 
 
-_BETTER = {"faa": 1, "faa_samples": 1, "caa": 1, "bwt": 1, "ffm": -1, "ffm_code": -1}
-"""Not retrieval accuracy: what guessing gives of it differs by the sets, and rows do not compare by it."""
-
-
 _SHORT = {
     "faa": "test images right after the last task, in %, mean over tasks (elsewhere last accuracy, A_T)",
     "caa": "the same after each task, mean over time (elsewhere average accuracy)",
-    "ffm": "forgetting: best earlier less last accuracy, in points, mean of old tasks",
+    "ffm": "forgetting: best earlier minus last accuracy, in points, mean of old tasks",
     "pra": "test images that get a set of their task, in %",
     "chance_pra": "PRA by guessing",
     "ssp": "sets of parameters",
@@ -81,7 +75,6 @@ def _metric_column(metric: Metric) -> Column:
         path=("metrics", metric.name),
         meaning=metric.summary,
         digits=metric.digits,
-        better=_BETTER.get(metric.name, 0),
         short=_SHORT.get(metric.name, ""),
     )
 

@@ -25,7 +25,7 @@ from lw2g.interfaces.tracker import Stepped
 if TYPE_CHECKING:
     from lw2g.results.recomputed import Columns  # without numpy, which lists of runs do not need
 
-__all__ = ["Given", "ReportedRun", "State", "columns_of_sweep", "find_runs", "read_run"]
+__all__ = ["Given", "ReportedRun", "State", "cells_not_begun", "columns_of_sweep", "find_runs", "read_run"]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
@@ -233,13 +233,27 @@ def _list_of_sweep(directory: Path) -> dict[str, Any]:
 
 def _cells_of_sweep(directory: Path) -> dict[str, str]:
     """Return the names that a sweep's list gives its cells' rows, by the folders of cells in their order."""
-    cells = _list_of_sweep(directory).get("cells")
     rows = {}
-    for cell in cells if isinstance(cells, list) else ():
-        if isinstance(cell, dict):
-            row = str(cell.get("row", ""))
-            rows[str(cell.get("name"))] = row if row.isprintable() else ""
+    for cell in _listed_cells(directory):
+        row = str(cell.get("row", ""))
+        rows[str(cell.get("name"))] = row if row.isprintable() else ""
     return rows
+
+
+def cells_not_begun(directory: Path) -> list[str]:
+    """Return the labels of the cells of a sweep that have no run, in the order of its grid."""
+    labels = []
+    for cell in _listed_cells(directory):
+        name = str(cell.get("name"))
+        # os.path: a name in the list may be no name of a file
+        if not any(os.path.exists(directory / name / file) for file in (CONFIG, RECORD)):
+            labels.append(str(cell.get("label", name)))
+    return labels
+
+
+def _listed_cells(directory: Path) -> list[dict[str, Any]]:
+    cells = _list_of_sweep(directory).get("cells")
+    return [cell for cell in cells if isinstance(cell, dict)] if isinstance(cells, list) else []
 
 
 def _cell_of(directory: Path) -> tuple[Path, str, str]:

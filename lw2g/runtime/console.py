@@ -243,7 +243,7 @@ def in_words(
         yield f"{what} {metrics['faa']} % (FAA){_tested(record, is_final=is_final)}{interval}"
     if "ffm" in metrics:
         gained = "; below 0: later tasks made them better" if metrics["ffm"].startswith("-") else ""
-        yield f"forgetting {metrics['ffm']} points (FFM: best less last accuracy, mean of old tasks{gained})"
+        yield f"forgetting {metrics['ffm']} points (FFM: best minus last accuracy, mean of old tasks{gained})"
     if not grows or "ssp" not in metrics:
         return
     several = metrics["ssp"] != "1"

@@ -60,9 +60,9 @@ def milestone(event: Event, tasks: int) -> str | None:
         case TaskEvaluated():
             known = [value for value in event.accuracy if value is not None]
             average = sum(known) / len(known)
-            text = f"task {_of(event.task, tasks)}: accuracy {number(average)} over all seen tasks"
+            text = f"task {_of(event.task, tasks)}: accuracy {number(average, 1)} over all seen tasks"
             if event.metrics.get("pra") is not None:
-                text += f", retrieval {number(event.metrics['pra'])}"
+                text += f", retrieval {number(event.metrics['pra'], 1)}"
             return text
         case Warned():
             return f"warning: {event.message}"

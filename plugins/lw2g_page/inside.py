@@ -117,7 +117,7 @@ def forgetting(inside: Inside) -> Numbers:
     facts = []
     if mean_of_all is not None:
         below = ", below 0: a gain" if mean_of_all < 0 else ""
-        facts.append(f"FFM {mean_of_all:z.2f}, the mean of best less last{below}")
+        facts.append(f"FFM {mean_of_all:z.2f}, the mean of best minus last{below}")
     return Numbers(rows=rows, facts=facts)
 
 

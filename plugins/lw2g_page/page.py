@@ -63,7 +63,7 @@ _NO_DATA = {"of", "reading", "of_line", "of_controls", "of_joint"}
 _ALL_REMARKS = "all remarks below"
 """What leads to the list of all remarks."""
 _TILES = {
-    "ffm": ("forgotten", "points", "FFM: best less last accuracy, mean of old tasks; below 0 they gained"),
+    "ffm": ("forgotten", "points", "FFM: best minus last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
     "ssp": ("sets", "", "of parameters, each for one or more tasks"),
     "total_s": ("time", "", "of the whole run, in h:mm:ss"),

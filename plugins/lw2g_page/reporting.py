@@ -22,7 +22,7 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.columns import Column, chosen_columns, further_columns
-from lw2g.results.found_runs import columns_of_sweep, find_runs
+from lw2g.results.found_runs import ReportedRun, cells_not_begun, columns_of_sweep, find_runs
 
 if TYPE_CHECKING:
     from lw2g.results.table import Table
@@ -31,6 +31,8 @@ __all__ = ["MIXABLE", "Report", "report"]
 
 _ENDINGS = (".html", ".htm", "")
 """How the name of a page may end."""
+_NAMED = 3
+"""The most cells that are named which have not begun."""
 
 
 @expands_paths
@@ -97,7 +99,7 @@ def report(
     catalogue = load_catalogue()
     found, not_whole = with_answers(found, catalogue)
     damaged += not_whole
-    left_out = []
+    left_out = _not_begun(runs, found)
     if without := [run.path for run in found if lacks_answers(run)]:
         which = repr(str(without[0]))
         if len(without) > 1:
@@ -118,6 +120,21 @@ def report(
         require_row(tables, against, catalogue)
     command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
+
+
+def _not_begun(places: Sequence[str | PathLike[str]], found: Sequence[ReportedRun]) -> list[str]:
+    """Return which cells of sweeps in and below some places have no run yet, a line for each sweep."""
+    asked = {Path(place) for place in places}
+    lines = []
+    for sweep in dict.fromkeys(run.path.parent for run in found):
+        if not asked & {sweep, *sweep.parents}:  # its other cells are not asked for
+            continue
+        cells = list(map(repr, cells_not_begun(sweep)))
+        if cells:
+            more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
+            which = f"{', '.join(cells[:_NAMED])}{more}"
+            lines.append(f"cells of {str(sweep)!r} that have not begun: {which}")
+    return lines
 
 
 def _command(
@@ -150,8 +167,8 @@ class Report(Tabular):
 
     Attributes:
         tables: The tables.
-        left_out: What of a store does not hold and is not in the tables, and which runs in them are without
-            their predictions, one line each.
+        left_out: Which cells of sweeps have not begun, what of a store does not hold and is not in the
+            tables, and which runs in them are without their predictions, one line each.
         damaged: What is wrong with runs that are damaged and are not in the tables, one line each.
     """
 

@@ -28,7 +28,7 @@ _STAYS = "FAA"
 """The column that stands there even where all rows have the same."""
 _LOST = "FFM"
 """The column of points that were lost, where what was gained has a minus."""
-_DIFFERENCE = "FAA less reference"
+_DIFFERENCE = "FAA minus reference"
 """The column of differences of that one."""
 _WORDS = {
     "n": "runs",

@@ -304,7 +304,8 @@ def test(
             for a model of stored features a file of these, whose test rows count.
         strangers: Images of classes that the model does not know, in and below a folder, or such a file:
             counts how many of them are called unknown.
-        reject: With ``strangers``: about the share of known images that are called unknown.
+        reject: With ``strangers``: about the share of known images that are called unknown; strange images
+            that look like a class mostly pass.
         boxes: As for :func:`start`.
         margin: As for :func:`start`.
         min_side: As for :func:`start`.

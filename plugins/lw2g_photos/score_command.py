@@ -54,12 +54,15 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
             wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
             rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
         console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    where = f"{counted(scored['images'], 'image')} of {counted(len(scored['classes']), 'class')}"
+    learned = ""
+    if scored["learned"]:
+        which = "all" if scored["learned"] == scored["images"] else scored["learned"]
+        learned = f", of which it has learned {which},"
+    where = f"{counted(scored['images'], 'image')}{learned} of {counted(len(scored['classes']), 'class')}"
     said = accuracy_words(scored["accuracy"], scored["interval"], scored["images"], where)
     click.echo(f"accuracy: {said}")
     if scored["learned"]:
-        which = "all" if scored["learned"] == scored["images"] else scored["learned"]
-        note(f"the model has learned {which} of these images: of new ones fewer may be right")
+        note("of images that the model has not learned, fewer may be right")
     found = []
     for row in scored["classes"]:
         taken_for = [name for name, _ in row["taken_for"]]

@@ -354,7 +354,7 @@ RECOMMENDED = (
             {"metrics": FOUND},
             [
                 "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes",
-                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
+                "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
                 "run: here (all numbers: lw2g show here)",
@@ -365,7 +365,7 @@ RECOMMENDED = (
             {"done": 3, "config": {"backbone": {"name": "timm"}}},
             [
                 "accuracy 122.0 % (FAA) on test images of 30 classes",
-                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
+                "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
                 "run: here (all numbers: lw2g show here)",
@@ -375,7 +375,7 @@ RECOMMENDED = (
             {"config": {"baseline": {"name": "single"}, "benchmark": {"name": "digits"}}},
             [
                 "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes",
-                "forgetting 7.2 points (FFM: best less last accuracy, mean of old tasks)",
+                "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
                 "run: here (all numbers: lw2g show here)",
             ],
         ),

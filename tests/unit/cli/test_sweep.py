@@ -432,10 +432,14 @@ def test_failures_are_listed_and_tried_again(grid):
 
 
 def test_a_stopped_sweep_says_how_to_go_on(grid, monkeypatch):
-    """Exit code 130 and the command that continues, as for a single run."""
+    """Exit code 130 and what continues: the command of the grid itself, or, where cells failed, retry."""
     monkeypatch.setattr(Attempt, "run", lambda self: 130)
     printed = call("--out", "here", grid, code=130)
     assert "2 cells: 2 waiting; in here" in printed
+    assert printed.endswith("note: the same command goes on with all that is not finished\n")
+    store = SweepDirectory(Path("here"))
+    store.note_failure(store.cells()[0], reason="no room")
+    printed = call("--out", "here", grid, code=130)
     assert printed.endswith("note: `lw2g sweep retry here` goes on with all that is not finished\n")
 
 

@@ -109,6 +109,20 @@ def test_what_cannot_be_done_is_said_in_one_line(write_full_run, tmp_path, words
 
 
 @pytest.mark.usefixtures("quick")
+def test_cells_that_have_not_begun_are_named(write_full_run, tmp_path):
+    """On the page, in text and by the command, of the sweep that is asked for and not of one of its cells."""
+    run = write_full_run("many/run", policy="min")
+    cells = [{"name": name, "label": f"row {name}"} for name in ("run", "b", "c", "../d", "e\0")]
+    (run.path.parent / "sweep.json").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+    told = f"cells of '{run.path.parent}' that have not begun: 'row b', 'row c', 'row ../d' and 1 more"
+    page = tmp_path / "out.html"
+    assert f"note: {told}\n" in report(tmp_path, "--html", page).stderr
+    assert told in html.unescape(page.read_text(encoding="utf-8"))
+    assert told in report(run.path.parent).stdout.replace("\\", "")  # as Markdown escapes names
+    assert "have not begun" not in report(run.path).output
+
+
+@pytest.mark.usefixtures("quick")
 def test_only_reports_are_written_over(write_full_run):
     """A file that is no report stays as it is."""
     run = write_full_run("run", policy="min")
@@ -168,7 +182,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
         "Runs": "2 runs: seed 42, one class order",
     }
     assert 'class="best"' not in text
-    assert "no row is ahead of all others beyond chance" in text
+    assert "in FAA no row is ahead of all others beyond chance" in text
     assert "± is one sample standard deviation" not in text  # of a single run each
 
 
@@ -316,7 +330,7 @@ def test_rows_are_compared_with_the_best_that_trains_nothing(write_full_run, ins
     assert reference is table.rows[2]
     results = results_of(table, [COLUMNS["faa"]], [COLUMNS["faa"]], reference)
     assert [line.roles for line in results.lines] == [[], [], ["reference"]]
-    assert [one.title for one in results.head][-2:] == ["FAA", "FAA less reference"]
+    assert [one.title for one in results.head][-2:] == ["FAA", "FAA minus reference"]
     ffm = [COLUMNS["ffm"]]
     assert results_of(table, ffm, ffm).head[-1].words == "lost, points"
     write_full_run("gained", {"metrics.ffm": -5.0}, policy="always")
@@ -377,7 +391,7 @@ def test_a_page_explains_only_what_is_on_it(write_full_run, tmp_path, names, tol
     assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     visible = " ".join(text[: text.index("<script")].split())
-    assert "no row is ahead of all others beyond chance" in visible
+    assert "in FAA no row is ahead of all others beyond chance" in visible
     assert [words for words in (*OF_CONTROLS, OF_JOINT) if words in visible] == told
     assert "dashed line" not in visible  # of rows that pay as much for more there is none
     assert ("control" in visible[visible.index("<main") :].lower()) == bool(told)
@@ -430,7 +444,7 @@ def test_differences_refer_to_a_row_with_pairs(
     text = html.unescape((tmp_path / "out.html").read_text(encoding="utf-8"))
     (asked,) = re.findall(r'<p class="lead">(.*)</p>', text)
     assert asked.partition(" and how far is ")[2] == (f"{reference}?" if reference else "")
-    assert ("FAA less reference" in text) == bool(reference)
+    assert ("FAA minus reference" in text) == bool(reference)
     assert text.count("No pair of equal seed and class order") == (not reference)
     on_page = re.findall(r"<li>rows have different seeds.*: (.*)</li>", text)
     printed = report(tmp_path, *words, "--all").output

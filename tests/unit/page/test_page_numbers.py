@@ -279,7 +279,7 @@ def test_matrices_count_from_one(opened):
     better = opened.record | {"accuracy_matrix": [[82.5, 87.5], [None, 80.0]], "metrics": {"ffm": -5.0}}
     gained = inside.forgetting(attrs.evolve(opened, run=attrs.evolve(opened.run, record=better)))
     assert gained.rows == [(1, 82.5, 82.5, 87.5, -5.0)]
-    assert gained.facts == ["FFM -5.00, the mean of best less last, below 0: a gain"]
+    assert gained.facts == ["FFM -5.00, the mean of best minus last, below 0: a gain"]
     assert inside.drift(opened).rows == [(1, 2, 2.0), (1, 3, 10.0), (2, 3, 0.0)]
     still = attrs.evolve(opened.run, record={**opened.record, "feature_drift": [[None], [0.0, None]]})
     assert inside.drift(attrs.evolve(opened, run=still)).why.startswith("no feature of an old task drifted")

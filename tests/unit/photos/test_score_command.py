@@ -337,7 +337,10 @@ def test_a_model_in_python_learns_forgets_and_is_tested_as_by_the_commands(
     assert (again["accuracy"], again["learned"]) == (100.0, 6)
     shutil.copy(tmp_path / "new/green/0.png", tmp_path / "more" / "red")
     done = CliRunner().invoke(main, ["test", str(tmp_path / "grown"), str(tmp_path / "more")])
-    assert "note: the model has learned 1 of these images: of new ones fewer may be right" in done.stderr
+    assert "accuracy: 2 of 4 images, of which it has learned 1, of 1 class: " in done.stdout
+    assert "note: of images that the model has not learned, fewer may be right" in done.stderr
+    done = CliRunner().invoke(main, ["test", str(tmp_path / "grown"), str(tmp_path / "new")])
+    assert "6 of 6 images, of which it has learned all, of 1 class: too few" in done.stdout
     less, report = grown.unlearn("green", out=tmp_path / "less")
     assert (report["forgotten"], report["classes"]) == (["green"], ["blue", "red"])
     assert (tmp_path / "less" / "model.safetensors").read_bytes() == (

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
@@ -29,6 +30,7 @@ from lw2g.results import cells, found_runs, render, right_answers
 from lw2g.results.columns import COLUMNS
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.summaries import Difference
+from lw2g.results.table import Row
 from lw2g_page import reporting
 from lw2g_testing import tiny_catalogue
 
@@ -521,39 +523,45 @@ def test_constants_have_no_spread_and_zeros_no_sign(write_run, tmp_path):
     assert kept == [4200001.0, 4200001.0]
 
 
-def test_no_retrieval_accuracy_is_the_best(write_run, tmp_path):
-    """What guessing gives differs by the sets: one set is always found, and few are found more often."""
-    for seed in range(5):
-        for policy, pra, chance in (("one", 100.0, 100.0), ("always", 60.0, 10.0), ("min", 70.0, 50.0)):
-            found = {"record.metrics.pra": pra + seed / 10 ** policy.count("e"), "policy.name": policy}
-            found |= {"record.metrics.chance_pra": chance, "record.metrics.caa": found["record.metrics.pra"]}
-            write_run(pra, **found, **{"run.seed": seed})
-    printed = call("report", str(tmp_path), "--format", "latex", "--columns", "caa,pra,chance_pra")
-    assert re.findall(r"\\mathbf{([\d.]+)}", printed) == ["100.20"]
+_NONE_AHEAD = "in FAA no row is ahead of all others beyond chance"
 
 
 @pytest.mark.parametrize(
-    ("seeds", "control", "told"),
+    ("seeds", "control", "p", "alike", "told"),
     [
-        (5, 0.0, "bold: ahead of each other row beyond chance (paired interval without 0"),
-        (4, 0.0, "no row is ahead of all others beyond chance, which takes five class orders or seeds"),
-        (5, 30.0, "no row is ahead of all others beyond chance"),
+        (5, 0.0, 0.01, False, "bold: ahead of each other row in FAA beyond chance (paired interval, over "),
+        (5, 0.0, 0.03, False, _NONE_AHEAD),
+        (5, 0.0, None, False, _NONE_AHEAD),
+        (5, 0.0, None, True, f"{_NONE_AHEAD}: the best and another one answer alike in each order"),
+        (4, 0.0, None, False, f"{_NONE_AHEAD}, which takes five class orders or seeds"),
+        (5, 30.0, 0.01, False, _NONE_AHEAD),
     ],
-    ids=["ahead", "few", "a control is ahead"],
+    ids=["ahead", "p of two rows", "no predictions", "alike", "few", "a control is ahead"],
 )
-def test_bold_is_what_is_ahead_of_each_other_row_beyond_chance(write_run, tmp_path, seeds, control, told):
-    """In text and LaTeX; a control, however good, has no bold number."""
+def test_bold_is_the_final_accuracy_ahead_of_each_other_row_beyond_chance(
+    write_run, tmp_path, monkeypatch, seeds, control, p, alike, told
+):
+    """In text and LaTeX; a control, however good, has no bold number, and no column without test images."""
+    paired = Row.difference
+
+    def with_p(self, other, column):
+        return attrs.evolve(paired(self, other, column), p=p if column.name == "faa" else None)
+
+    monkeypatch.setattr(Row, "difference", with_p)
+    monkeypatch.setattr(Row, "alike", alike)
     for seed in range(seeds):
         for policy, value in (("always", 60.0 + seed), ("min", 70.0 + 2 * seed)):
-            write_run(1.0, **{"policy.name": policy, "record.metrics.caa": value, "run.seed": seed})
-        of_control = {"baseline.name": "joint", "record.metrics.caa": 60.0 + control + 3 * seed}
-        write_run(1.0, **of_control, **{"run.seed": seed})
-    asked = ["report", str(tmp_path), "--columns", "caa"]
+            write_run(value, **{"policy.name": policy, "record.metrics.caa": value + 1, "run.seed": seed})
+        of_control = 60.0 + control + 3 * seed
+        named = {"baseline.name": "joint", "record.metrics.caa": of_control, "run.seed": seed}
+        write_run(of_control, **named)
+    asked = ["report", str(tmp_path), "--columns", "faa,caa"]
     text, latex = call(*asked), call(*asked, "--format", "latex")
     is_ahead = told.startswith("bold")
-    assert (" | **74.00** ± 3.16 |" in text, r"$\mathbf{74.00} \pm 3.16$" in latex) == (is_ahead, is_ahead)
-    assert ("**" in text, "mathbf" in latex) == (is_ahead, is_ahead)
+    assert re.findall(r"\*\*([\d.]+)\*\*", text) == ["74.00"] * is_ahead
+    assert re.findall(r"\\mathbf{([\d.]+)}", latex) == ["74.00"] * is_ahead
     assert (f"- {told}" in text, f"; {told}" in latex) == (True, True)
+    assert "ahead of" not in call("report", str(tmp_path), "--columns", "caa")
 
 
 def test_every_format_has_the_interval_of_final_accuracy(write_full_run, tmp_path):
@@ -661,9 +669,7 @@ def test_a_named_column_stays_without_a_value(write_run, tmp_path, monkeypatch):
 def test_latex_is_for_booktabs(folder):
     """A captioned table each; numbers in math with a true minus."""
     printed = call("report", folder, "--format", "latex", "--columns", "faa", "--against", "min")
-    assert (
-        "; no row is ahead of all others beyond chance, which takes five class orders or seeds.}" in printed
-    )
+    assert f"; {_NONE_AHEAD}, which takes five class orders or seeds.}}" in printed
     assert printed.count("\\toprule") == printed.count("\\bottomrule") == printed.count("\\caption{") == 2
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
     assert "dual-prompt x min & 2 & $83.50 \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed

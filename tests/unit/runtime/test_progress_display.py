@@ -79,7 +79,7 @@ def test_plain_lines_tell_what_was_decided_and_reached():
         "task 2/3: prompts epoch 2/2, 10 of 10 images, 100 images/s, loss 0.2500; 0:01:05 elapsed, "
         "about 0:10:00 left",
         "warning: disk [almost] full",
-        "task 2/3: accuracy 85.00 over all seen tasks, retrieval 65.00",
+        "task 2/3: accuracy 85.0 over all seen tasks, retrieval 65.0",
     ]
 
 
