@@ -29,7 +29,7 @@ def seeds_of(stored: Stored, protocol: str, rows: Sequence[Mapping[str, str]], a
     ]
     found = {row["label"]: [each for each in runs if _fits(each[0], row)] for row in rows}
     base = _answers_by_seed(found[against])
-    yield "| | seeds | FAA | less a set each | sets |"
+    yield "| | seeds | FAA | minus a set each | sets |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for label, own in found.items():
         if not own:

@@ -388,7 +388,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Line], str]]] = {
     "orders": ("orders", _orders),
     "faa": ("FAA", lambda line: f"{line.faa:.1f}"),
     "worst": ("worst order", lambda line: f"{min(run.faa for run in line.runs):.1f}"),
-    "less": ("less frozen `lda`", _difference),
+    "less": ("minus frozen `lda`", _difference),
     "forwards": ("forwards", _forwards_shown),
     "kept": ("numbers kept", lambda line: f"{statistics.fmean(run.kept for run in line.runs):,.0f}"),
 }
@@ -481,7 +481,7 @@ def packs_behind(line: Line, root: Path) -> Iterator[str]:
         over = f"{counted(apart.n, 'order')} and {images:,} test images"
         if apart.n == 1:
             over = f"{len(line.runs[0].answers.images):,} test images of one order"
-        yield f"{row}, less `lda`: {with_interval(apart)} over {over}"
+        yield f"{row}, minus `lda`: {with_interval(apart)} over {over}"
 
 
 def markdown(lines: Sequence[Line]) -> Iterator[str]:

@@ -64,14 +64,14 @@ would not exclude zero."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   final answers in each order; their FAA differ where tasks are of unequal size.
-- Less frozen `lda`: over the orders that both have, with a 95 % interval over orders and test images
-  ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on no order,
-  one run of it stands for all. `lda`, whose [shrinkage is not
-  tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on {legend/rows/weak}: the frozen answer is
-  above it there, with its interval. The rows are sorted by this column. Rows of fewer orders cannot be
-  compared with the others by any column. Few orders say little of further ones. {legend/rows/few} intervals
-  over several orders exclude zero. The t intervals of the same rows, over orders alone, contain zero for
-  {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.
+- Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
+  and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on
+  no order, one run of it stands for all. `lda`, whose [shrinkage is not
+  tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on {legend/rows/weak}: the frozen answer
+  is above it there, with its interval. The rows are sorted by this column. Rows of fewer orders cannot be
+  compared with the others by any column. Few orders say little of further ones. Of {legend/rows/several}
+  intervals over several orders {legend/rows/few} exclude zero. The t intervals of these, over orders alone,
+  contain zero for {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.
@@ -168,8 +168,8 @@ def marked(name: str, lines: Iterable[str]) -> Iterator[str]:
 
 def legend(lines: Sequence[Line]) -> Iterator[str]:
     """Yield what stands below the first table: words, and what they tell of its rows."""
-    sided = [line for line in lines if _side(line.less_the_floor)]
-    sure = [(line, line.less_by_orders()) for line in sided if len(line.runs) > 1]
+    several = [line for line in lines if len(line.runs) > 1 and _spread(line.less_the_floor)]
+    sure = [(line, line.less_by_orders()) for line in several if _side(line.less_the_floor)]
     other = _rows(line for line, by_orders in sure if _spread(by_orders) and not _side(by_orders))
     flat = str(sum(not _spread(by_orders) for _, by_orders in sure))
     apart = max(
@@ -179,7 +179,14 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
         for run in line.runs
     )
     weak = ", ".join(f"`{stream}`" for stream in weak_of(lines)) or "none"
-    told = {"few": str(len(sure)), "other": other, "flat": flat, "apart": f"{apart:.1f}", "weak": weak}
+    told = {
+        "several": str(len(several)),
+        "few": str(len(sure)),
+        "other": other,
+        "flat": flat,
+        "apart": f"{apart:.1f}",
+        "weak": weak,
+    }
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
 
 

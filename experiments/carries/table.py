@@ -30,11 +30,11 @@ ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 
 DIFFERENCES = (
-    ("gate less affine (no expert)", ("gate", False), ("affine", False)),
-    ("gate less none (no expert)", ("gate", False), ("none", False)),
-    ("gate with expert less raw `lda`", ("gate", True), ("raw", False)),
-    ("none with expert less raw `lda`", ("none", True), ("raw", False)),
-    ("fresh-means less fresh (no expert)", ("fresh-means", False), ("fresh", False)),
+    ("gate minus affine (no expert)", ("gate", False), ("affine", False)),
+    ("gate minus none (no expert)", ("gate", False), ("none", False)),
+    ("gate with expert minus raw `lda`", ("gate", True), ("raw", False)),
+    ("none with expert minus raw `lda`", ("none", True), ("raw", False)),
+    ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),
 )
 JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 4))
 

@@ -75,6 +75,6 @@ def rule(known: Streams, runs: Trained) -> Iterator[str]:
                 )
         held = ""
         if name in steps:
-            held = f", less {CALLED.get(steps[name].held, steps[name].held)}"
+            held = f", minus {CALLED.get(steps[name].held, steps[name].held)}"
         forwards = "-" if spent != spent else f"{spent:.1f}"
         yield f"| {CALLED.get(name, name)}{held} | {forwards} | {' | '.join(cells)} |"

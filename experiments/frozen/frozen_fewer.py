@@ -29,7 +29,6 @@ from stream_tables import side_of_zero
 
 ADDED = {"stopped-1": "training on the first task", "recommended": "training on every task"}
 """The trained rows, with what stands above them."""
-NAMED = {FROZEN_ANSWER: "the frozen answer", "lda": "`lda`"}
 
 
 def images_by_stream() -> dict[str, int]:
@@ -115,8 +114,8 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield right answers of frozen heads, and what training adds, a line a number of images."""
     columns = [differences(known, runs, method, FROZEN_ANSWER) for method in ADDED]
     columns.append(differences(known, runs, "recommended", "lda"))
-    heads = " | ".join(f"{shown} minus the frozen answer" for shown in ADDED.values())
-    yield f"| images a class | `lda` | frozen answer | {heads} | the latter minus `lda` |"
+    heads = " | ".join(f"{shown} minus `--recommended`" for shown in ADDED.values())
+    yield f"| images a class | `lda` | `--recommended` | {heads} | the latter minus `lda` |"
     yield f"| ---: | ---: | ---: |{' ---: |' * len(columns)}"
     for name, images in images_by_stream().items():
         right = [_right(known, runs, name, method) for method in ("lda", FROZEN_ANSWER)]
@@ -129,27 +128,26 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     found = differences(known, runs, "recommended", FROZEN_ANSWER)
     gains, costs = (images_on(found, side) for side in (1, -1))
     yield (
-        f"Training on every task ends above the frozen answer, with its interval, with {gains} images a "
+        f"Training on every task ends above `--recommended`, with its interval, with {gains} images a "
         f"class, and below it with {costs}."
     )
     over = [own.mean for own in differences(known, runs, "recommended", "lda").values()]
     if over:
         yield (
-            "It answers by `lda`, the frozen answer by the head that its images choose. Over `lda` "
+            "It answers by `lda`, `--recommended` by the head that its images choose. Over `lda` "
             f"it has {min(over):+.1f} to {max(over):+.1f} points at every number."
         )
     images = FACTS[FEW]["train_per_class"]
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
-        told = [
-            f"{every[row].mean:+.1f} points over {NAMED[row]} on these hundred classes, "
-            f"{both[row].mean:+.1f} on twenty of them"
-            for row in both
-        ]
+        (all_over_run, few_over_run), (all_over_lda, few_over_lda) = (
+            (f"{every[row].mean:+.1f}", f"{both[row].mean:+.1f}") for row in both
+        )
         yield (
-            f"With {images} images a class it has {'; '.join(told)} (`few-cifar-twenty`, below; exploratory: "
-            "one draw and other test images)."
+            f"With {images} images a class it has {all_over_run} points over `--recommended` on these "
+            f"hundred classes, {few_over_run} on twenty of them (over `lda` {all_over_lda} and "
+            f"{few_over_lda}; `few-cifar-twenty`, below; exploratory: one draw and other test images)."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))

@@ -40,9 +40,6 @@ FROZEN_ANSWER = "frozen-answer"
 """A run of the frozen answer, which chooses its head after each task, as a trained run may."""
 METHOD, EVERY_TASK = "stopped-1", "recommended"
 """What `--trained` stands for, of which the file for lw2g tells, and the older method."""
-BANDS = (70.0, 85.0)
-"""Accuracies of `lda` on the last class token, in per cent, that part far, middling and near images."""
-HARDNESS = (f"`lda` below {BANDS[0]:.0f}", f"{BANDS[0]:.0f} to {BANDS[1]:.0f}", f"from {BANDS[1]:.0f}")
 
 Few = Mapping[tuple[str, int], Difference]
 
@@ -51,11 +48,6 @@ def frozen_cells() -> dict[str, Any]:
     """Return what ``surface.py`` has found, by set and images a class."""
     found: dict[str, Any] = json.loads((HERE / "surface.json").read_text(encoding="utf-8"))
     return found
-
-
-def band_of(accuracy: float) -> int:
-    """Return how near images are by the accuracy of `lda` in per cent: 0 far, 1 middling, 2 near."""
-    return sum(accuracy >= edge for edge in BANDS)
 
 
 def few(runs: Trained, method: str, right: str = FROZEN_ANSWER) -> dict[tuple[str, int], Difference]:
@@ -107,26 +99,24 @@ def written(known: Mapping[str, Stream], runs: Trained) -> str:
     return "[\n " + ",\n ".join(lines) + "\n]\n"
 
 
-def table(known: Mapping[str, Stream], runs: Trained, method: str) -> Iterator[str]:
-    """Yield what a row adds: a line for a number of images a class, a column for how hard images are."""
-    rows = gains(known, runs, method)
-    yield f"| images a class | {' | '.join(HARDNESS)} |"
-    yield f"| --- |{' --- |' * len(HARDNESS)}"
-    for least, most in ((1, 5), (6, 10), (11, 20), (21, 60), (61, 500)):
-        own = [row for row in rows if least <= row.images <= most]
-        cells = []
-        for band in range(len(HARDNESS)):
-            here = [row for row in own if band_of(row.lda) == band]
-            cells.append("; ".join(_cell(row) for row in here) or "not run")
-        if own:
-            counts = sorted({row.images for row in own})
-            shown = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-            yield f"| {shown} | {' | '.join(cells)} |"
+def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
+    """Yield what both trainings have more than `--recommended`, a line a stream, by images a class."""
+    every = {row.stream: row for row in gains(known, runs, EVERY_TASK)}
+    yield "| stream | images a class | `lda` | training on the first task | training on every task |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for row in gains(known, runs, METHOD):
+        other = every.get(row.stream)
+        cells = [_cell(row), "-" if other is None else _cell(other)]
+        yield f"| {row.stream} | {row.images} | {row.lda:.1f} | {' | '.join(cells)} |"
 
 
 def _cell(row: Gain) -> str:
+    if row.low == row.high == 0:
+        return "the same"
+    interval = f"[{row.low:+z.1f}, {row.high:+z.1f}]"
+    orders = f", n={row.orders}" if row.orders > 1 else ""
     sure = "**" if row.low > 0 or row.high < 0 else ""
-    return f"{row.stream} {sure}{row.gain:+.1f}{sure}"
+    return f"{sure}{row.gain:+z.1f}{sure} {interval}{orders}"
 
 
 def frozen_table() -> Iterator[str]:
@@ -152,40 +142,22 @@ def _spread(values: list[float]) -> str:
 
 def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield in sentences what the rows come to, and what of it is the head."""
-    sides = {method: _sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK)}
-    for method, shown in ((METHOD, "Training on the first task"), (EVERY_TASK, "Training on every task")):
-        yield (
-            f"{shown} is below the frozen answer in {{below}} of the {{rows}} entries (in {{sure}} with its "
-            "interval), and above it with its interval in {above}."
-        ).format(**sides[method])
+    first, every = (_sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK))
     yield (
-        "Entries are not independent: `few-*` of one data set share test images, `cifar-second` and "
+        "Of {rows} rows training on the first task is below `--recommended` in {below} (in {sure} with its "
+        "interval), and above it with its interval in {above}; "
+    ).format(**first) + "training on every task: below in {below} ({sure}), above in {above}.".format(**every)
+    yield (
+        "Rows are not independent: `few-*` of one data set share test images, `cifar-second` and "
         "`cifar-whole` share images, and streams named `-first` are development streams, as `caltech`, "
         "`pacs-photo-cartoon` and `turns-small` are."
     )
-    yield from _less_the_head_of_start(runs)
     over = {name: own.mean for name, own in few(runs, EVERY_TASK, "lda").items()}
     if over:
         yield (
             "Over `lda` on the last class token, by which it answers, training on every task has "
             f"{min(over.values()):+.1f} to {max(over.values()):+.1f} points on `few-*`; whether its head or "
-            "its training is behind the frozen answer is not known."
-        )
-
-
-def _less_the_head_of_start(runs: Trained) -> Iterator[str]:
-    """Yield what trained rows on five images are above the head that is chosen with all classes there."""
-    cells, apart = frozen_cells(), []
-    for name, own in cells.items():
-        stream, at_once = f"few-{name}-{NAMES[5]}", own["5"]["accuracy"]["auto"][0]
-        ended = [runs.get((stream, method), {}).get(0) for method in (METHOD, EVERY_TASK)]
-        if None not in ended:
-            less_start = [100 * float((run.true == run.predicted).mean()) - at_once for run in ended]
-            apart.append(f"{stream} {', '.join(f'{round(each, 1) + 0.0:+.1f}' for each in less_start)}")
-    if apart:
-        yield (
-            "With five images a class, points above the model of `start` (no intervals), first of training "
-            f"on the first task, then of training on every task: {'; '.join(apart)}."
+            "its training is behind `--recommended` is not known."
         )
 
 
@@ -198,40 +170,33 @@ def _sides(rows: Iterable[Gain]) -> dict[str, int]:
 
 
 def verdicts(runs: Trained) -> Iterator[str]:
-    """Yield the verdicts of ``surface.toml``."""
+    """Yield the verdicts of ``surface.toml``; docs/worth.md has the differences that they rest on."""
     found = few(runs, EVERY_TASK)
     names = list(SURFACE["set"])
     five = {name: found[name, 5] for name in names if (name, 5) in found}
     above = [name for name, own in five.items() if own.low > 0]
     verdict = f"refuted on {', '.join(above)}" if above else UNOPPOSED
-    yield _line("i", verdict, len(five), len(names), {name: str(own) for name, own in five.items()})
+    yield _line("i", verdict, len(five), len(names))
     both = {name: (five[name], found[name, 20]) for name in five if (name, 20) in found}
     falling = [name for name, (own, more) in both.items() if more.mean <= own.mean]
     verdict = f"refuted on {', '.join(falling)}" if falling else "holds"
-    told = {name: f"{own.mean:+.1f} with 5, {more.mean:+.1f} with 20" for name, (own, more) in both.items()}
-    yield _line("ii", verdict, len(both), len(names), told)
+    yield _line("ii", verdict, len(both), len(names))
     first = {f"{name} with {count}": own for (name, count), own in few(runs, METHOD).items()}
     below = [cell for cell, own in first.items() if own.high < 0]
     verdict = f"refuted on {', '.join(below)}" if below else UNOPPOSED
-    lowest = sorted(first, key=lambda cell: first[cell].mean)[:2]
-    shown = {f"lowest on {cell}": str(first[cell]) for cell in lowest}
-    yield _line("iii", verdict, len(first), len(names) * len(NAMES), shown, what="cells")
+    yield _line("iii", verdict, len(first), len(names) * len(NAMES), what="cells")
 
 
-def _line(
-    name: str, verdict: str, found: int, wanted: int, told: Mapping[str, str], what: str = "sets"
-) -> str:
+def _line(name: str, verdict: str, found: int, wanted: int, what: str = "sets") -> str:
     if found < wanted:
         verdict = f"open ({found} of {wanted} {what})" + (f"; on these: {verdict}" if found else "")
-    shown = "; ".join(f"{key}: {value}" for key, value in told.items())
-    return f"- **({name})** {SURFACE[name]['claim']} **{verdict}**" + (f". {shown}" if shown else "")
+    return f"- **({name})** {SURFACE[name]['claim']} **{verdict}**"
 
 
 def main() -> None:
     """Print tables and verdicts."""
     known, runs = streams(), trained_runs(store())
-    tables = [*table(known, runs, METHOD), "", *table(known, runs, EVERY_TASK)]
-    print("\n".join([*tables, "", *words(known, runs), "", *frozen_table(), "", *verdicts(runs)]))
+    print("\n".join([*table(known, runs), "", *words(known, runs), "", *frozen_table(), "", *verdicts(runs)]))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ MARKS = {
     README: ("headline",),
     USE: ("choice",),
     PAGE: ("short", "report", "as_runs", "recommended", "strangers"),
-    WORTH: ("worth_short", "same_classes", "same_words", "adds", "adds_every", "adds_words"),
+    WORTH: ("worth_short", "same_classes", "same_words", "adds", "adds_words"),
     TABLES: (
         "answers",
         "whole",
@@ -147,7 +147,7 @@ def report(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the page that explains the frozen answer, with the orders of each difference."""
     yield (
         "| | `lda` | random units | frozen answer | frozen minus `lda` | frozen minus random units "
-        "| training minus frozen |"
+        "| training minus `start` |"
     )
     yield "| --- |" + " ---: |" * 6
     for name in names_of("report"):
@@ -173,13 +173,8 @@ def again(known: Streams, runs: Trained) -> Iterator[str]:
 
 
 def adds(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what training adds by images a class and by how near the images are."""
-    yield from frozen_gains.table(known, runs, frozen_gains.METHOD)
-
-
-def adds_every(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield the same of training on every task."""
-    yield from frozen_gains.table(known, runs, frozen_gains.EVERY_TASK)
+    """Yield what both kinds of training have more than `--recommended`, by images a class."""
+    yield from frozen_gains.table(known, runs)
 
 
 def adds_words(known: Streams, runs: Trained) -> Iterator[str]:
@@ -199,7 +194,7 @@ def answers(known: Streams, runs: Trained) -> Iterator[str]:
     for role, title in ROLES.items():
         yield f"**{title}**"
         yield ""
-        yield f"| | {' | '.join(SINGLE.values())} | `auto` | takes | less `lda` | trained less `auto` |"
+        yield f"| | {' | '.join(SINGLE.values())} | `auto` | takes | minus `lda` | trained minus `auto` |"
         yield f"| --- |{' ---: |' * len(SINGLE)} ---: | --- | ---: | ---: |"
         for name in names_of(role):
             if name in known:
@@ -276,7 +271,7 @@ def adapted(known: Streams, runs: Trained) -> Iterator[str]:
         for name in PLAN["development"]
         if name in known and any((name, method) in runs for method in methods)
     ]
-    yield f"| less `auto` | {' | '.join(names)} |"
+    yield f"| minus `auto` | {' | '.join(names)} |"
     yield f"| --- |{' ---: |' * len(names)}"
     for method, shown in methods.items():
         yield f"| {shown} | {' | '.join(_gain(known, runs, name, method) for name in names)} |"
@@ -412,4 +407,4 @@ def behind(stored: Stored, root: Path) -> Iterator[str]:
                 path = run.told.path.relative_to(root)
                 yield f"{name}, {words}, order {order}: {right:.2f} % right, {path}"
             if by_order:
-                yield f"{name}, {words} less the frozen answer: {_gain(known, runs, name, method)}"
+                yield f"{name}, {words} minus the frozen answer: {_gain(known, runs, name, method)}"

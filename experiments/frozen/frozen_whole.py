@@ -120,7 +120,7 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
     if WHOLE not in known:
         return
     stream = known[WHOLE]
-    yield "| | right answers | less `auto` | forwards |"
+    yield "| | right answers | minus `auto` | forwards |"
     yield "| --- | ---: | ---: | ---: |"
     yield f"| `lda` | {stream.accuracy('lda'):.1f} | {between(stream, 'lda', 'auto')} | 1 |"
     yield f"| `auto` | {stream.accuracy('auto'):.1f} | - | 1 |"

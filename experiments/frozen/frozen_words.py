@@ -12,7 +12,7 @@ import frozen_gains
 import frozen_images
 import numpy as np
 import shoot_pages
-from frozen_claims import ROLES, Streams, less_floors, less_the_better, names_of, sides
+from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides
 from frozen_gains import FACTS, chosen_on
 from frozen_images import middles
 from frozen_results import PLAN, Difference, Trained, streams, trained
@@ -65,7 +65,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     refuted = sum(verdict == "refuted" for verdict in verdicts.values())
     yield (
         f"- Of {len(verdicts)} hypotheses [committed before](frozen_tables.md#verdicts) {held} hold, "
-        f"{refuted} are refuted. Then figures of most streams were known, those of training on four."
+        f"{refuted} are refuted. When they were committed, figures of most streams were known, of training "
+        "those on four."
     )
 
 
@@ -109,19 +110,24 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     rows = [row for row in frozen_gains.gains(known, runs, TRAINED) if row.stream in known]
     above = [row.stream for row in rows if row.low > 0]
     below = [row.stream for row in rows if row.high < 0]
-    alone = ", ".join(above_runs_alone(known, runs))
-    aside = f" ({alone}: not above `lw2g start`)" if alone else ""
     yield (
-        f"In short: training on the first task ends above a run of the frozen answer, with its interval, on "
-        f"{', '.join(above) or 'none'}{aside}, and below on {', '.join(below) or 'none'}; on all other "
+        f"In short: training on the first task ends above `--recommended`, with its interval, on "
+        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; on all other "
         "streams it is undecided. Some streams were used to choose methods."
     )
+    for name in above_runs_alone(known, runs):
+        over_run = next(row.gain for row in rows if row.stream == name)
+        over_start = less(known, runs, name, TRAINED, "auto")
+        yield (
+            f"On {name} it has {over_run:+.1f} points over `--recommended`, {over_start} over the model of "
+            "`start`: not above it."
+        )
     fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
         means = [own.mean for own in fewer.values()]
         yield (
             f"On all of CIFAR-100, on which its method was chosen, it has {min(means):+.1f} to "
-            f"{max(means):+.1f} points over that run at every number of images; it is above, with its "
+            f"{max(means):+.1f} points over `--recommended` at every number of images; it is above, with its "
             f"interval, at {frozen_fewer.images_on(fewer, 1)} a class."
         )
 

@@ -5,6 +5,7 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 - ``{prompts/block-input/rank}``: a method's cross table of all tokens at energy 0.95; also LoRA, adapters.
 - ``{keep/glyphs/sets}``: a policy on a stream of the comparison at equal budgets.
 - ``{min/sketch-first/shared}``: a policy where sketches and photographs take turns.
+- ``{policies/every/streams}``: the streams of the comparison at equal budgets.
 - ``{lda/every/above}``: points of the floor above a set for each task, least and most over streams.
 - ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
 """
@@ -33,6 +34,7 @@ from score_results import (
 from score_verdicts import PACS, READING, judged
 from stream_tables import with_interval
 
+from lw2g.results.run_draws import and_listed
 from lw2g_store.stored import Stored
 
 Fields = dict[str, str]
@@ -50,6 +52,7 @@ def told(stored: Stored) -> Fields:
     streams = [*plan["keep"]["streams"], *plan["report"]["streams"]]
     for stream in streams:
         named |= dict(of_policies(runs, stream))
+    named["policies", "every", "streams"] = and_listed([f"`{stream}`" for stream in streams])
     named["rules", "every", "above"] = rules_above(runs, streams)
     floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
     means = [apart.mean for apart in floor if apart is not None]

@@ -68,10 +68,10 @@ SHOWN = ("all",)
 SCORES = {
     "least": "least HFC, so least Z",
     "greatest": "greatest HFC",
-    "greatest-beyond-rank": "greatest HFC less that of the ranks",
-    "both-means-off": "greatest HFC less means of rows and columns (exploratory)",
+    "greatest-beyond-rank": "greatest HFC minus that of the ranks",
+    "both-means-off": "greatest HFC minus means of rows and columns (exploratory)",
     "length": "greatest length inside (`projection`, TRGP)",
-    "length-beyond-chance": "the same less that of the ranks",
+    "length-beyond-chance": "the same minus that of the ranks",
     "energy": "least energy outside",
     "class-means": "nearest class means of frozen features",
 }
@@ -192,15 +192,18 @@ def _apart(difference: Difference | None) -> str:
 def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of policies: on each stream sets in per cent, and what is lost or won.
 
-    All are compared with a set for each task under the same constraints.
+    All are compared with a set for each task under the same constraints, whose FAA is the first row.
     """
+    streams = [*plan["keep"]["streams"], *plan["report"]["streams"]]
+    constrained = {stream: chosen(runs, stream, SAME_CONSTRAINTS) for stream in streams}
+    yield POLICIES[SAME_CONSTRAINTS], *(_faa(own) for own in constrained.values())
     for row, words in POLICIES.items():
         if row == SAME_CONSTRAINTS:
             continue
         cells = []
-        for stream in [*plan["keep"]["streams"], *plan["report"]["streams"]]:
+        for stream in streams:
             own = chosen(runs, stream, row)
-            apart = less(own, chosen(runs, stream, SAME_CONSTRAINTS))
+            apart = less(own, constrained[stream])
             if apart is None:
                 cells.append("-")
                 continue
@@ -209,6 +212,10 @@ def by_policy(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence
             cells.append(f"{share}{_apart(apart)}")
         if set(cells) != {"-"}:
             yield words, *cells
+
+
+def _faa(own: Mapping[int, Run]) -> str:
+    return f"FAA {statistics.fmean(run.faa for run in own.values()):.1f}" if own else "-"
 
 
 def with_orders(streams: Sequence[str], runs: Sequence[Run]) -> Iterator[str]:
@@ -258,7 +265,7 @@ def tables_of(
     return {
         ARCHIVE: {
             "score-variance": table(
-                ("method", "space", "HFC", *shares, "own less others"),
+                ("method", "space", "HFC", *shares, "own minus others"),
                 variance(found, rows),
                 2,
             ),
@@ -269,7 +276,7 @@ def tables_of(
                     "policy",
                     "seeds",
                     "FAA",
-                    "less `always`",
+                    "minus `always`",
                     "sets",
                     "set of each task",
                     "Z of task 2",
@@ -341,7 +348,7 @@ def main() -> None:
             for lines in tables.values():
                 print(*lines, "", sep="\n")
         print(
-            *table(("option", "orders", "FAA", "less the published one"), options(runs_of(stored))), sep="\n"
+            *table(("option", "orders", "FAA", "minus the published one"), options(runs_of(stored))), sep="\n"
         )
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 import torch
@@ -171,7 +172,20 @@ def test_fewer_images_of_the_same_classes_are_paired_by_image(script, monkeypatc
     assert "**open (0 of 6 orders)**" in lines["(n-iv)"]
 
 
-def test_entries_of_a_table_are_counted_by_their_side_of_zero(script):
+def test_a_line_of_a_stream_has_intervals_of_both_trainings_and_orders_above_one(script, monkeypatch):
+    """Bold is decided; one order has no n, and a stream that one training did not run on a dash."""
+    gains = script("frozen_gains")
+    ends = {"images": 20, "lda": 60.0}
+    few = gains.Gain(stream="few", gain=-1.0, low=-3.0, high=1.0, orders=1, chosen_on="", **ends)
+    many = gains.Gain(stream="many", gain=2.0, low=1.0, high=3.0, orders=5, chosen_on="", **ends)
+    rows = {gains.METHOD: [few, many], gains.EVERY_TASK: [attrs.evolve(few, gain=0.0, low=0.0, high=0.0)]}
+    monkeypatch.setattr(gains, "gains", lambda known, runs, method: rows[method])
+    _, _, first, second = gains.table({}, {})
+    assert first == "| few | 20 | 60.0 | -1.0 [-3.0, +1.0] | the same |"
+    assert second == "| many | 20 | 60.0 | **+2.0** [+1.0, +3.0], n=5 | - |"
+
+
+def test_rows_of_a_table_are_counted_by_their_side_of_zero(script):
     """Below zero, below it with the interval, above it with the interval; a tie is on no side."""
     gains = script("frozen_gains")
     ends = [(-5.0, -8.0, -2.0), (-1.0, -3.0, 1.0), (2.0, 1.0, 3.0), (1.0, -1.0, 3.0), (0.0, 0.0, 0.0)]

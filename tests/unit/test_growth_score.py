@@ -143,6 +143,17 @@ def test_rules_that_decide_are_above_with_their_interval_alone(study, right, abo
     assert study("growth_fields").rules_above(runs, ["turns-small"]) == above
 
 
+def test_points_above_a_set_for_each_task_stand_below_its_accuracy(study):
+    """A reader of the table can tell the FAA of every row: the first is that of which all others are less."""
+    held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
+    keep = run(study, 0, [1] * 40 + [0] * 10, [0], row="keep")
+    plan = {"keep": {"streams": ["turns-small"]}, "report": {"streams": ["turns"]}}
+    first, second = study("score_pages").by_policy(plan, [held, keep])
+    assert first == ("`always`, constrained", f"FAA {held.faa:.1f}", "-")
+    assert second[0] == "`keep`"
+    assert second[1].startswith("100 %, +20.0 [")
+
+
 def test_a_set_for_each_task_under_the_constraints_of_others_is_a_row_of_its_own(study):
     """``always`` has none unless told: what differs between the two is not their decisions."""
     row = study("score_results")._row

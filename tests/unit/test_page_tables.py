@@ -144,7 +144,7 @@ def test_the_packs_of_a_table_are_named_by_row(script, stored, monkeypatch, caps
         told.append(capsys.readouterr().out.splitlines())
     lines, every = told
     assert any(line.startswith("cifar-second, 224 px, `lda` (the floor), order 0: FAA ") for line in lines)
-    apart = [line for line in every if ", less `lda`: " in line]
+    apart = [line for line in every if ", minus `lda`: " in line]
     assert all((ROOT / line.rpartition(", ")[2]).is_dir() for line in every if line not in apart)
     page = (ROOT / "docs" / "leaderboard.md").read_text()
     known = script("stream_tables")._streams()
@@ -162,7 +162,7 @@ def test_cells_and_packs_behind_training_are_named(script, stored, monkeypatch, 
     monkeypatch.setattr(tables, "stored_runs", lambda *_: stored)
     assert tables.main(["--packs", "frozen"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    apart = [line for line in lines if " less the frozen answer: " in line]
+    apart = [line for line in lines if " minus the frozen answer: " in line]
     named = [re.split(r", |: ", line)[-1] for line in lines if line not in apart]
     assert all((ROOT / path).exists() for path in named)
     page = (ROOT / "docs" / "use.md").read_text()
@@ -636,6 +636,21 @@ def test_the_leaderboard_begins_with_every_method_that_ran_on_all_streams(script
     told = board.in_short(lines).replace("\n", " ")
     assert {label for label in streams.LABELS.values() if f"({label})" in told} == on_all
     assert f" {len(on_all)} rows ran on all {number} streams." in told
+
+
+def test_the_leaderboard_says_of_how_many_intervals_some_exclude_zero():
+    """Both are the numbers that a reader counts in the rows of several orders."""
+    page = (ROOT / "docs" / "leaderboard.md").read_text()
+    table, _, rest = page.partition("<!-- end of table -->")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line[:1] == "|"
+    ]
+    several = [row[4] for row in rows if re.match(r"[2-9]", row[1]) and "[" in row[4]]
+    ends = [re.findall(r"[+-]\d+\.\d", cell)[1:] for cell in several]
+    sure = [low for low, high in ends if float(low) > 0 or float(high) < 0]
+    told = re.search(r"Of (\d+) intervals over several orders (\d+) exclude zero", " ".join(rest.split()))
+    assert told
+    assert told.groups() == (str(len(several)), str(len(sure)))
 
 
 @of_all_packs
