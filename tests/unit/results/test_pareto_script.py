@@ -67,7 +67,7 @@ def test_answers_come_from_the_measured_file_and_the_picture_is_one(
 ):
     """Times of answers are found by a run's name; the picture names the best."""
     pytest.importorskip("vl_convert")
-    names = [path.name for path in tmp_path.glob("run-*")]
+    names = sorted(path.name for path in tmp_path.glob("run-*"))
     latency = {f"elsewhere/{name}": {"ms": 1.0, "passes": 1.5 + number} for number, name in enumerate(names)}
     (tmp_path / "latency.json").write_text(json.dumps(latency))
     picture = tmp_path / "methods.svg"
