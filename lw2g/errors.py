@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+from abc import ABC
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,7 @@ __all__ = [
     "first_line",
     "is_counted",
     "is_out_of_memory",
+    "lacking_class",
     "message_of",
     "misspelt",
     "nearest",
@@ -248,6 +250,8 @@ _MISSING: dict[type[Exception], re.Pattern[str]] = {
     ),
 }
 """What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
+_ABSTRACT = re.compile(r"Can't instantiate abstract class (?P<where>\w+) with(?:out an| abs).* methods? (?P<names>.+)")
+"""What Python says of a class that lacks methods."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
 
@@ -290,7 +294,7 @@ def error_text(error: BaseException, kind: str = "") -> str:
 def message_of(error: BaseException) -> str:
     """Return an error's message; of a value that attrs refuses, without the description of its field.
 
-    A misspelt import or keyword is told with the one that is meant.
+    A misspelt import, keyword or method is told with the one that is meant.
 
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
@@ -308,14 +312,43 @@ def message_of(error: BaseException) -> str:
 
 
 def _with_meant(text: str, error: BaseException) -> str:
-    """Return an error's message, with the name that is meant where an import or a keyword is misspelt."""
+    """Return an error's message, with the name that is meant where an import, keyword or method is misspelt."""
     for kind, pattern in _MISSING.items():
         missing = pattern.match(text)
         if isinstance(error, kind) and missing is not None:
             hint = nearest(missing["name"], _names_of(missing["where"]))
             # behind the name, and not behind the path of the module
             return f"{missing[0]}{hint}" if hint else text
+    meant = {}
+    lacking = lacking_class(error)
+    if lacking is not None:
+        _, meant = lacking
+    for name, method in meant.items():
+        text += f"; it has {name!r} (did you mean {method!r}?)"
     return text
+
+
+def lacking_class(error: BaseException) -> tuple[type, dict[str, str]] | None:
+    """Return the class that an error says lacks methods, and by its own names the methods that these may mean.
+
+    None where the error says something else.
+    """
+    said = _ABSTRACT.match(str(error)) if isinstance(error, TypeError) else None
+    if said is None:
+        return None
+    lacked = re.findall(r"\w+", said["names"])
+    classes = [ABC]
+    found: type | None = None
+    for one in classes:  # which grows meanwhile; of several with one name the newest is meant
+        classes += one.__subclasses__()
+        if one.__name__ == said["where"] and set(lacked) <= getattr(one, "__abstractmethods__", set()):
+            found = one
+    if found is None:
+        return None
+    inherited = {name for base in found.__mro__[1:] for name in vars(base)}
+    own = [name for name in vars(found) if name not in inherited]
+    pairs = ((_closest(method, own), method) for method in lacked)
+    return found, {name: method for name, method in pairs if name is not None}
 
 
 def _names_of(where: str) -> Iterable[str]:

@@ -8,6 +8,7 @@ the failure. A component's cases leave out checks that do not concern it.
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 import time
@@ -19,7 +20,7 @@ from unittest import SkipTest
 
 import attrs
 
-from lw2g.errors import PluginError, message_of
+from lw2g.errors import PluginError, lacking_class, message_of
 from lw2g.ground.docstrings import docstring
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
@@ -37,6 +38,7 @@ __all__ = [
     "check",
     "error_line",
     "line_of_author",
+    "methods_of",
     "told_line",
 ]
 
@@ -88,6 +90,9 @@ def error_line(error: BaseException) -> str:
 
 def line_of_author(error: BaseException) -> str:
     """Return the line of the component's code that raised an error, as :func:`told_line` does; or nothing."""
+    lacking = lacking_class(error)
+    if lacking is not None:  # which Python raises where the class is called, and not where it is written
+        return _line_of_class(*lacking)
     # a module that cannot be imported has its line in the cause of the error
     raised: BaseException | None = error
     while raised is not None:
@@ -104,13 +109,37 @@ def line_of_author(error: BaseException) -> str:
     return ""
 
 
+def _line_of_class(made: type, meant: Mapping[str, str]) -> str:
+    """Return the line of a class that lacks methods, or that of the first one that has the wrong name."""
+    written: Any = getattr(made, next(iter(meant)), made) if meant else made
+    try:
+        file, (_, number) = inspect.getfile(written), inspect.getsourcelines(written)
+    except (OSError, TypeError):  # without a source, or no function
+        return ""
+    return told_line(file, number)
+
+
 def told_line(file: str, number: int, function: str = "") -> str:
     """Return a line of a file with its place, the file from the working directory on where it is below."""
-    path = Path(file)
-    if path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
     where = f", in {function}" if function else ""
-    return f"{path}:{number}{where}: {linecache.getline(file, number).strip()}"
+    return f"{_from_here(file)}:{number}{where}: {linecache.getline(file, number).strip()}"
+
+
+def methods_of(component: object, *names: str) -> str:
+    """Return some methods for a message, each of the author's own with its file and line."""
+    told = []
+    for name in names:
+        code = getattr(getattr(component, name), "__code__", None)
+        module = str(getattr(component, name).__module__)
+        is_own = code is not None and module.partition(".")[0] not in _NOT_THE_AUTHOR_S
+        told.append(f"{name} ({_from_here(code.co_filename)}:{code.co_firstlineno})" if is_own else name)
+    return " and ".join(told)
+
+
+def _from_here(file: str) -> Path:
+    """Return a file's path, from the working directory on where it is below."""
+    path = Path(file)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 @attrs.frozen(kw_only=True, eq=False)
