@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import pkgutil
 import re
 import shlex
 import sys
-from abc import ABC
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,14 +27,15 @@ __all__ = [
     "UnknownComponentError",
     "as_asked",
     "as_word",
+    "closest",
     "counted",
     "error_text",
     "first_line",
     "is_counted",
     "is_out_of_memory",
-    "lacking_class",
     "message_of",
     "misspelt",
+    "near_name",
     "nearest",
     "no_folder",
     "no_image",
@@ -163,6 +164,9 @@ _CALLS = {
 """Commands that messages name: the function of lw2g, and how many arguments stand before the options."""
 _OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)({_VALUE})?)")
 
+_RUN_DEVICE = r"^run\.device: "
+"""The option that every function takes as ``device``: that of a model is of no run."""
+
 
 @contextmanager
 def typed_options() -> Iterator[None]:
@@ -198,7 +202,7 @@ def as_asked(text: str) -> str:
             return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
         return f"{argument}=" if has_value else argument
 
-    return _OPTION.sub(in_python, text)
+    return _OPTION.sub(in_python, re.sub(_RUN_DEVICE, "device: ", text))
 
 
 def _as_call(command: str, before: str) -> str:
@@ -240,18 +244,19 @@ def _as_value(word: str) -> str:
 
 _LONGEST = 200
 """The most letters of a value in a message, and the most bits of a number."""
-_NEAR = 0.65
-"""How like a suggested name must be."""
 _MISSING: dict[type[Exception], re.Pattern[str]] = {
-    AttributeError: re.compile(r"module '(?P<where>[\w.]+)' has no attribute '(?P<name>\w+)'$"),
+    AttributeError: re.compile(
+        r"(module '(?P<where>[\w.]+)'|'\w+' object) has no attribute '(?P<name>\w+)'$"
+    ),
+    ModuleNotFoundError: re.compile(r"No module named '(?P<where>[\w.]+)\.(?P<name>\w+)'$"),
     ImportError: re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<where>[\w.]+)'"),
     TypeError: re.compile(
         r"(?P<where>\w+)(\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'$"
     ),
 }
 """What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
-_ABSTRACT = re.compile(r"Can't instantiate abstract class (?P<where>\w+) with(?:out an| abs).* methods? (?P<names>.+)")
-"""What Python says of a class that lacks methods."""
+_NEAR = 0.65
+"""How like a suggested name must be."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
 
@@ -294,7 +299,7 @@ def error_text(error: BaseException, kind: str = "") -> str:
 def message_of(error: BaseException) -> str:
     """Return an error's message; of a value that attrs refuses, without the description of its field.
 
-    A misspelt import, keyword or method is told with the one that is meant.
+    A misspelt import, attribute or keyword is told with the one that is meant.
 
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
@@ -312,49 +317,24 @@ def message_of(error: BaseException) -> str:
 
 
 def _with_meant(text: str, error: BaseException) -> str:
-    """Return an error's message, with the name that is meant where an import, keyword or method is misspelt."""
+    """Return an error's message, with the name that is meant where one is misspelt and another is near."""
     for kind, pattern in _MISSING.items():
         missing = pattern.match(text)
         if isinstance(error, kind) and missing is not None:
+            if missing["where"] is None:
+                return text + near_name(missing["name"], getattr(error, "obj", None))
             hint = nearest(missing["name"], _names_of(missing["where"]))
             # behind the name, and not behind the path of the module
             return f"{missing[0]}{hint}" if hint else text
-    meant = {}
-    lacking = lacking_class(error)
-    if lacking is not None:
-        _, meant = lacking
-    for name, method in meant.items():
-        text += f"; it has {name!r} (did you mean {method!r}?)"
     return text
-
-
-def lacking_class(error: BaseException) -> tuple[type, dict[str, str]] | None:
-    """Return the class that an error says lacks methods, and by its own names the methods that these may mean.
-
-    None where the error says something else.
-    """
-    said = _ABSTRACT.match(str(error)) if isinstance(error, TypeError) else None
-    if said is None:
-        return None
-    lacked = re.findall(r"\w+", said["names"])
-    classes = [ABC]
-    found: type | None = None
-    for one in classes:  # which grows meanwhile; of several with one name the newest is meant
-        classes += one.__subclasses__()
-        if one.__name__ == said["where"] and set(lacked) <= getattr(one, "__abstractmethods__", set()):
-            found = one
-    if found is None:
-        return None
-    inherited = {name for base in found.__mro__[1:] for name in vars(base)}
-    own = [name for name in vars(found) if name not in inherited]
-    pairs = ((_closest(method, own), method) for method in lacked)
-    return found, {name: method for name, method in pairs if name is not None}
 
 
 def _names_of(where: str) -> Iterable[str]:
     """Return the names in a module, or the arguments of what authors of plugins import and call."""
     if where in sys.modules:
-        return dir(sys.modules[where])
+        module = sys.modules[where]
+        files = [part.name for part in pkgutil.iter_modules(getattr(module, "__path__", []))]
+        return [*dir(module), *files]
     called = getattr(sys.modules.get("lw2g.plugin"), where, None)
     return () if called is None else inspect.signature(called).parameters
 
@@ -430,13 +410,20 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
     >>> nearest("LDA", ["lda", "ridge"]), nearest("ant", ["ANT"])
     (" (did you mean 'lda'?)", " (did you mean 'ANT'?)")
     """
-    match = _closest(name, known, near)
+    match = closest(name, known, near)
     if match is None:
         return ""
     return f" (did you mean {match!r}?)"
 
 
-def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
+def near_name(name: str, owner: object) -> str:
+    """Return ``"; it has 'x'"`` for what an object has of nearly a name that it lacks, or nothing."""
+    names = [one for one in dir(owner) if not one.startswith("__")]
+    match = closest(name, names)
+    return "" if match is None else f"; it has {match!r}"
+
+
+def closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
     """Return the name that is most alike, else the first that begins with what was written."""
     names = {other.lower(): other for other in known}
     lowered = name.lower()
@@ -492,8 +479,8 @@ def misspelt(missing: Path, *, folders: bool) -> str:
         names = [child.name for child in os.scandir(missing.parent) if child.is_dir() or not folders]
     except OSError:  # a folder that may not be listed
         names = []
-    closest = _closest(missing.name, names)
-    return "" if closest is None else f" (did you mean {str(missing.parent / closest)!r}?)"
+    near = closest(missing.name, names)
+    return "" if near is None else f" (did you mean {str(missing.parent / near)!r}?)"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -113,12 +113,12 @@ def find_device(name: str) -> torch.device:
     if kind == "auto":  # the first kind that is there: the CPU always is
         kind = next(other for other, count in counts.items() if count)
     if kind not in counts or (index and not index.isdigit()):
-        raise ConfigError(f"device: {name!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
+        raise ConfigError(f"run.device: {name!r} is no device", "use auto, cpu, cuda, cuda:N or mps")
     number = int(index or 0)
     if number >= counts[kind]:
         found = [f"mps:{at}" for at in range(counts["mps"])] + [f"cuda:{at}" for at in range(counts["cuda"])]
         raise ConfigError(
-            f"device: {name!r} cannot be used (torch sees {', '.join(found) or 'no GPU'})",
+            f"run.device: {name!r} cannot be used (torch sees {', '.join(found) or 'no GPU'})",
             "try --device cpu",
         )
     return torch.device("cpu") if kind == "cpu" else torch.device(kind, number)
@@ -153,7 +153,7 @@ def _opened(device: torch.device, name: str) -> torch.device:
             torch.cuda.set_device(device)
         except RuntimeError as error:  # a driver that is too old, a GPU that another process has to itself
             first = str(error).splitlines()[0]
-            raise ConfigError(f"device: {name!r} cannot be used ({first})", "try --device cpu") from error
+            raise ConfigError(f"run.device: {name!r} cannot be used ({first})", "try --device cpu") from error
     return device
 
 

@@ -74,14 +74,16 @@ def check_fits_a_motion(subject: Subject) -> None:
     fit = methods_of(carry, "fit")
     if moved.shape != rows.shape or moved.dtype != torch.float64 or not moved.isfinite().all():
         raise ContractViolation(
-            f"its motion maps rows {tuple(rows.shape)} float64 to {tuple(moved.shape)} {moved.dtype}; let {fit} "
-            "return one that maps them to finite float64 rows of the same shape"
+            f"its motion maps rows {tuple(rows.shape)} float64 to {tuple(moved.shape)} {moved.dtype}; let "
+            f"{fit} return one that maps them to finite float64 rows of the same shape"
         )
     if motion.share is None:
         return
     shares = motion.share(rows)
     if not bool(((shares >= 0) & (shares <= 1)).all()):
-        raise ContractViolation(f"shares of its motion leave 0 to 1; let {fit} return a share clamped to them")
+        raise ContractViolation(
+            f"shares of its motion leave 0 to 1; let {fit} return a share clamped to them"
+        )
 
 
 @check("carry")

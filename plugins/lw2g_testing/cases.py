@@ -20,13 +20,15 @@ from unittest import SkipTest
 
 import attrs
 
-from lw2g.errors import PluginError, lacking_class, message_of
+from lw2g.errors import PluginError, message_of
 from lw2g.ground.docstrings import docstring
+from lw2g.ground.meant import lacking_class
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "CHECKS",
+    "NOT_THE_AUTHOR_S",
     "Check",
     "CheckResult",
     "ContractCase",
@@ -62,7 +64,7 @@ class NotApplicable(SkipTest):
 
 UNBUILT = "cannot be built: "
 """How the message of a component begins that cannot be built: no other check says more of it."""
-_NOT_THE_AUTHOR_S = sys.stdlib_module_names | {
+NOT_THE_AUTHOR_S = sys.stdlib_module_names | {
     *("lw2g", "lw2g_testing"),
     *("attr", "numpy", "pluggy", "scipy", "sklearn", "timm", "torch", "torchvision"),
 }
@@ -83,6 +85,9 @@ def error_line(error: BaseException) -> str:
             why += f" (build of {target!r})"
         return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
+    lacking = lacking_class(error)
+    for name, method in lacking[1].items() if lacking is not None else ():
+        text += f"; it has {name!r} (did you mean {method!r}?)"
     line = f"{type(error).__name__}: {text}"
     place = line_of_author(error)
     return f"{line} ({place})" if place else line
@@ -103,7 +108,7 @@ def line_of_author(error: BaseException) -> str:
             package = str(frame.f_globals.get("__name__")).partition(".")[0]
             file = frame.f_code.co_filename
             # code that is generated has no file
-            if package not in _NOT_THE_AUTHOR_S and not file.startswith("<"):
+            if package not in NOT_THE_AUTHOR_S and not file.startswith("<"):
                 return told_line(file, number, frame.f_code.co_name)
         raised = raised.__cause__
     return ""
@@ -113,9 +118,13 @@ def _line_of_class(made: type, meant: Mapping[str, str]) -> str:
     """Return the line of a class that lacks methods, or that of the first one that has the wrong name."""
     written: Any = getattr(made, next(iter(meant)), made) if meant else made
     try:
-        file, (_, number) = inspect.getfile(written), inspect.getsourcelines(written)
+        file, (lines, first) = inspect.getfile(written), inspect.getsourcelines(written)
     except (OSError, TypeError):  # without a source, or no function
         return ""
+    # the first lines may be decorators
+    number = next(
+        (at for at, line in enumerate(lines, first) if line.lstrip().startswith(("class ", "def "))), first
+    )
     return told_line(file, number)
 
 
@@ -129,10 +138,13 @@ def methods_of(component: object, *names: str) -> str:
     """Return some methods for a message, each of the author's own with its file and line."""
     told = []
     for name in names:
-        code = getattr(getattr(component, name), "__code__", None)
-        module = str(getattr(component, name).__module__)
-        is_own = code is not None and module.partition(".")[0] not in _NOT_THE_AUTHOR_S
-        told.append(f"{name} ({_from_here(code.co_filename)}:{code.co_firstlineno})" if is_own else name)
+        method: Any = getattr(component, name)
+        code: Any = getattr(method, "__code__", None)
+        package = str(method.__module__).partition(".")[0]
+        if code is None or package in NOT_THE_AUTHOR_S:
+            told.append(name)
+        else:
+            told.append(f"{name} ({_from_here(code.co_filename)}:{code.co_firstlineno})")
     return " and ".join(told)
 
 

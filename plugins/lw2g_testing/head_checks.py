@@ -19,6 +19,7 @@ from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.model.parts import widened
 from lw2g.model.rejection import moments_of
 from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, methods_of
+from lw2g_testing.changes import plain_tensors
 from lw2g_testing.guards import available, seeded
 from lw2g_testing.small_run import require_run
 
@@ -123,7 +124,7 @@ def check_scores_classes(subject: Subject) -> None:
         logits = head.logits(rows[:5])
         if logits.shape != (5, _CLASSES) or bool(logits[:, seen:].any()):
             raise ContractViolation(
-                f"logits must be [n, {_CLASSES}] with zeros for classes to come; leave logits as it is inherited"
+                f"logits must be [n, {_CLASSES}] with zeros for classes to come; leave logits as inherited"
             )
 
 
@@ -166,7 +167,7 @@ def check_is_exact(subject: Subject) -> None:
     if difference > _EXACT:
         raise ContractViolation(
             f"its scores after batches of 7 in another order differ by {difference:.1e}; let "
-            f"{methods_of(head, 'add')} add each image to sums, whatever came before, or declare exact = False"
+            f"{methods_of(head, 'add')} add each image to sums alone, or declare exact = False"
         )
 
 
@@ -199,8 +200,7 @@ def _lost(subject: Subject) -> str | None:
     fresh.load_state_dict(copy.deepcopy(head.state_dict()))
     if torch.equal(fresh.scores(rows, _CLASSES), expected):
         return None
-    plain = [repr(name) for name, value in vars(head).items() if isinstance(value, Tensor)]
-    return ", ".join(plain) or "something that its scores depend on"
+    return ", ".join(map(repr, plain_tensors({"self": head}))) or "something that its scores depend on"
 
 
 def _require_state(subject: Subject) -> None:
@@ -210,7 +210,9 @@ def _require_state(subject: Subject) -> None:
         NotApplicable: It does; the check ``state_is_complete`` reports it.
     """
     if subject.once("lost", lambda: _lost(subject)) is not None:
-        raise NotApplicable("not tried: a head given its state is another one; see the check 'state_is_complete'")
+        raise NotApplicable(
+            "not tried: a head given its state is another one; see the check 'state_is_complete'"
+        )
 
 
 @check("head")
@@ -219,8 +221,8 @@ def check_state_is_complete(subject: Subject) -> None:
     lost = subject.once("lost", lambda: _lost(subject))
     if lost is not None:
         raise ContractViolation(
-            f"its state does not hold {lost}; register sums as buffers (self.register_buffer), and draw what is "
-            "not among them from context.seed"
+            f"its state does not hold {lost}; register sums as buffers (self.register_buffer), and draw what "
+            "is not among them from context.seed"
         )
 
 
@@ -329,8 +331,8 @@ def check_forgets_a_class(subject: Subject) -> None:
     fresh.update(rows[of_others], places)
     if not torch.equal(reduced.scores(rows, len(left)), fresh.scores(rows, len(left))):
         raise ContractViolation(
-            f"its rows depend on other classes; let {methods_of(head, 'add')} change the rows of an image's own "
-            "class alone, or declare class_rows = False"
+            f"its rows depend on other classes; let {methods_of(head, 'add')} change the rows of an image's "
+            "own class alone, or declare class_rows = False"
         )
 
 
@@ -345,8 +347,8 @@ def check_can_be_carried(subject: Subject) -> None:
     if float((head.centres(classes) - means).norm() / means.norm()) > 0.25:
         raise ContractViolation(
             "centres are not the means of the features that it has learned; let "
-            f"{methods_of(head, 'add')} add features to sums, and {methods_of(head, 'centres')} divide the sum "
-            "of a class by its count"
+            f"{methods_of(head, 'add')} add features to sums, and {methods_of(head, 'centres')} divide the "
+            "sum of a class by its count"
         )
     before = head.centres(classes).clone()
     scores = head.scores(rows, _CLASSES)
@@ -364,8 +366,8 @@ def check_can_be_carried(subject: Subject) -> None:
         )
     if not head.scores(rows, _CLASSES).isfinite().all():
         raise ContractViolation(
-            f"its scores are not finite after a motion; let {methods_of(head, 'move')} keep counts, and variances "
-            "positive"
+            f"its scores are not finite after a motion; let {methods_of(head, 'move')} keep counts, and "
+            "variances positive"
         )
 
 
