@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import pkgutil
 import re
 import shlex
 import sys
@@ -26,6 +27,7 @@ __all__ = [
     "UnknownComponentError",
     "as_asked",
     "as_word",
+    "closest",
     "counted",
     "error_text",
     "first_line",
@@ -33,6 +35,7 @@ __all__ = [
     "is_out_of_memory",
     "message_of",
     "misspelt",
+    "near_name",
     "nearest",
     "no_folder",
     "no_image",
@@ -196,7 +199,8 @@ def as_asked(text: str) -> str:
             return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
         return f"{argument}=" if has_value else argument
 
-    return _OPTION.sub(in_python, text)
+    # an argument of every function: the device of a model is of no run
+    return _OPTION.sub(in_python, re.sub(r"^run\.device: ", "device: ", text))
 
 
 def _as_call(command: str, before: str) -> str:
@@ -238,16 +242,19 @@ def _as_value(word: str) -> str:
 
 _LONGEST = 200
 """The most letters of a value in a message, and the most bits of a number."""
-_NEAR = 0.65
-"""How like a suggested name must be."""
 _MISSING: dict[type[Exception], re.Pattern[str]] = {
-    AttributeError: re.compile(r"module '(?P<where>[\w.]+)' has no attribute '(?P<name>\w+)'$"),
+    AttributeError: re.compile(
+        r"(module '(?P<where>[\w.]+)'|'\w+' object) has no attribute '(?P<name>\w+)'$"
+    ),
+    ModuleNotFoundError: re.compile(r"No module named '(?P<where>[\w.]+)\.(?P<name>\w+)'$"),
     ImportError: re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<where>[\w.]+)'"),
     TypeError: re.compile(
         r"(?P<where>\w+)(\.__init__)?\(\) got an unexpected keyword argument '(?P<name>\w+)'$"
     ),
 }
 """What Python says of a misspelt name: the name, and the module, class or function that lacks it."""
+_NEAR = 0.65
+"""How like a suggested name must be."""
 _SHORTEST = 3
 """The length from which a name's beginning will do."""
 _BEGUN = 0.4
@@ -292,7 +299,7 @@ def error_text(error: BaseException, kind: str = "") -> str:
 def message_of(error: BaseException) -> str:
     """Return an error's message; of a value that attrs refuses, without the description of its field.
 
-    A misspelt import or keyword is told with the one that is meant.
+    A misspelt import, attribute or keyword is told with the one that is meant.
 
     >>> message_of(ValueError("too small")), message_of(KeyError("x"))
     ('too small', "'x'")
@@ -310,10 +317,12 @@ def message_of(error: BaseException) -> str:
 
 
 def _with_meant(text: str, error: BaseException) -> str:
-    """Return an error's message, with the name that is meant where an import or a keyword is misspelt."""
+    """Return an error's message, with the name that is meant where one is misspelt and another is near."""
     for kind, pattern in _MISSING.items():
         missing = pattern.match(text)
         if isinstance(error, kind) and missing is not None:
+            if missing["where"] is None:
+                return text + near_name(missing["name"], getattr(error, "obj", None))
             hint = nearest(missing["name"], _names_of(missing["where"]))
             # behind the name, and not behind the path of the module
             return f"{missing[0]}{hint}" if hint else text
@@ -323,7 +332,9 @@ def _with_meant(text: str, error: BaseException) -> str:
 def _names_of(where: str) -> Iterable[str]:
     """Return the names in a module, or the arguments of what authors of plugins import and call."""
     if where in sys.modules:
-        return dir(sys.modules[where])
+        module = sys.modules[where]
+        files = [part.name for part in pkgutil.iter_modules(getattr(module, "__path__", []))]
+        return [*dir(module), *files]
     called = getattr(sys.modules.get("lw2g.plugin"), where, None)
     return () if called is None else inspect.signature(called).parameters
 
@@ -331,9 +342,7 @@ def _names_of(where: str) -> Iterable[str]:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message; its class where it has none."""
     text = str(error).strip()
-    if not text:
-        return type(error).__name__
-    return text.splitlines()[0]
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -403,13 +412,20 @@ def nearest(name: str, known: Iterable[str], near: float = _NEAR) -> str:
     >>> nearest("minimum", ["max", "min"]), nearest("mini-imagenet", ["max", "min"])
     (" (did you mean 'min'?)", '')
     """
-    match = _closest(name, known, near)
+    match = closest(name, known, near)
     if match is None:
         return ""
     return f" (did you mean {match!r}?)"
 
 
-def _closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
+def near_name(name: str, owner: object) -> str:
+    """Return ``"; it has 'x'"`` for what an object has of nearly a name that it lacks, or nothing."""
+    names = [one for one in dir(owner) if not one.startswith("__")]
+    match = closest(name, names)
+    return "" if match is None else f"; it has {match!r}"
+
+
+def closest(name: str, known: Iterable[str], near: float = _NEAR) -> str | None:
     """Return the name that is most alike, else one that begins with what was written, or that begins it."""
     names = {other.lower(): other for other in known}
     lowered = name.lower()
@@ -448,11 +464,7 @@ def no_image(path: str | Path) -> str:
 
 
 def no_folder(path: str | Path) -> str:
-    """Return that there is no such folder, but a file, or which one in its place has a name like it.
-
-    >>> no_folder("photographs/dgos")
-    "no folder 'photographs/dgos'"
-    """
+    """Return that there is no such folder, but a file, or which one in its place has a name like it."""
     missing = Path(path)
     if os.path.isfile(missing):
         return f"{str(path)!r} is a file and no folder"
@@ -468,8 +480,8 @@ def misspelt(missing: Path, *, folders: bool) -> str:
         names = [child.name for child in os.scandir(missing.parent) if child.is_dir() or not folders]
     except OSError:  # a folder that may not be listed
         names = []
-    closest = _closest(missing.name, names)
-    return "" if closest is None else f" (did you mean {str(missing.parent / closest)!r}?)"
+    near = closest(missing.name, names)
+    return "" if near is None else f" (did you mean {str(missing.parent / near)!r}?)"
 
 
 def printable(text: str, *, lines: bool = False) -> str:

@@ -210,7 +210,7 @@ def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: 
         if isinstance(one, str | os.PathLike) or (one is None and "None" in parameter.annotation):
             continue
         remedy = "give the path of a file or a folder"
-        if several:
+        if several and one:  # an empty list has none to give
             remedy = f"give each as an argument of its own: *{name}"
         elif isinstance(one, Mapping):
             remedy += f"; {mapped}"

@@ -29,6 +29,7 @@ from lw2g.errors import (
     Lw2gError,
     error_text,
     is_out_of_memory,
+    near_name,
 )
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
@@ -36,7 +37,7 @@ from lw2g.runtime.frames import Frame, WorkerError, frames_to
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["WHO_WRITES", "BackboneChangedError", "Frozen", "build", "guarded"]
+__all__ = ["WHO_WRITES", "BackboneChangedError", "Frozen", "build", "guarded", "written_at"]
 
 _NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, EndedBySignal)
 """Errors that pass unchanged: mistakes of users, and requests to stop."""
@@ -59,7 +60,8 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
     for name in _promised(component.interface.load()):
         if not hasattr(made, name):
             raise ContractError(
-                f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {name!r}, so it is no {kind}",
+                f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {name!r}, so it is no {kind}"
+                f"{near_name(name, made)}",
                 "give it one, or register it as what it is",
                 f"{kind} {chosen.name!r}",
             )
@@ -127,7 +129,7 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
         # it names the component already; here the plugin and its version are added
         for entry in _in_use(catalogue, config):
             if error.component == f"{entry.component.kind} {entry.component.name!r}":
-                what = f"{entry.origin}: {error.what}{_written_at(entry, error)}"
+                what = f"{entry.origin}: {error.what}{written_at(entry, error)}"
                 raise type(error)(what, error.remedy) from error
         raise
     except _NOT_THEIRS:
@@ -250,7 +252,7 @@ def _in_package(module: str, place: str) -> str:
     return "/".join([*module.split(".")[:-1], place])
 
 
-def _written_at(entry: Registered, error: ContractError) -> str:
+def written_at(entry: Registered, error: ContractError) -> str:
     """Return in brackets where the method begins that a broken promise names; empty if none is its own."""
     named = re.match(re.escape(error.component) + r", (\w+): ", error.what)
     if named is None:

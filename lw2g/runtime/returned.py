@@ -180,8 +180,10 @@ def require_phases(phases: object, whose: str) -> list[Phase]:
         isinstance(phase, TrainingPhase | ComputePhase) for phase in phases
     ):
         return list(phases)
+    # the text of a phase is that of its tensors
+    told = f"a {type(phases).__name__} of them" if "Phase(" in repr(phases) else shown(phases)
     raise ContractError(
-        f"{whose}, phases: returned {shown(phases)}", "return a list of TrainingPhase and ComputePhase", whose
+        f"{whose}, phases: returned {told}", "return a list of TrainingPhase and ComputePhase", whose
     )
 
 

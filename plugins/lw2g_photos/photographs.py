@@ -180,8 +180,8 @@ def learn(
         ``dict(report)`` whole. Shares are in percent, and what
         nothing tells is None:
 
-        - ``out``, the folder, and ``seconds``; ``learned_from`` and ``tested_on``, the names of folders (the
-          latter empty without ``test``);
+        - ``out``, the folder, and ``seconds`` from reading images to the written model; ``learned_from``
+          and ``tested_on``, the names of folders (the latter empty without ``test``);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
         - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.config.resolve import resolve
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, ContractError, DataError
 from lw2g.interfaces.component import BaselineComponent, Presets
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.phase import Phase, TrainingPhase
@@ -21,7 +22,7 @@ from lw2g.learning.evidence.gradients import each_its_own
 from lw2g.learning.evidence.trial import Trials
 from lw2g.learning.session import Session
 from lw2g.registry.catalogue import Catalogue, Registered
-from lw2g.runtime.boundary import WHO_WRITES, BackboneChangedError
+from lw2g.runtime.boundary import WHO_WRITES, BackboneChangedError, written_at
 from lw2g_testing.cases import (
     ContractViolation,
     NotApplicable,
@@ -31,6 +32,7 @@ from lw2g_testing.cases import (
     check,
     error_line,
     line_of_author,
+    methods_of,
     told_line,
 )
 from lw2g_testing.changes import changed, everything, flags, modules_of, wiring
@@ -64,7 +66,13 @@ def check_learns_a_small_stream(subject: Subject) -> None:
                 "loss depends on it, or register it as a buffer"
             )
         return
+    if isinstance(run, BackboneChangedError):
+        with suppress(NotApplicable):
+            check_phases_are_a_plan(subject)  # it tells which phase trains the backbone, if one does
     message = error_line(run).replace(WHO_WRITES, "")
+    if isinstance(run, ContractError):
+        entry = subject.catalogue.entries[subject.component.kind, subject.component.name]
+        message += written_at(entry, run)
     cause = run.__cause__ if isinstance(run, NotBuilt) else run
     # an option or a larger benchmark mends what the component's own code has refused, and no mistake in it
     if isinstance(cause, ConfigError | DataError) and line_of_author(cause):
@@ -87,27 +95,28 @@ def _wrong_shape(subject: Subject) -> str:
         images = now.images
         batch = now.batch(range(images))
         with torch.no_grad():
-            features = now.baseline.features(batch, now.pool.force(0))
-            if features.ndim != 2 or len(features) != images:
-                wanted = f"return [{images}, F], a row an image"
+            features: Any = now.baseline.features(batch, now.pool.force(0))
+            if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != images:
+                wanted = f"return a tensor [{images}, F], a row an image"
                 return _shape_told(now.baseline.features, features, images, wanted)
-            logits = now.baseline.logits(now.as_answers(features))
+            logits: Any = now.baseline.logits(now.as_answers(features))
     except Exception:  # a plugin's code may raise anything, which is told as it is
         return ""
     classes = now.baseline.context.num_classes
-    if logits.shape != (images, classes):
-        wanted = f"return [{images}, {classes}], a column for each class of the stream (context.num_classes)"
+    if not isinstance(logits, Tensor) or logits.shape != (images, classes):
+        wanted = f"return a tensor [{images}, {classes}], a column for each class (context.num_classes)"
         return _shape_told(now.baseline.logits, logits, images, wanted)
     return ""
 
 
-def _shape_told(method: Any, returned: Tensor, images: int, wanted: str) -> str:
+def _shape_told(method: Any, returned: object, images: int, wanted: str) -> str:
     """Return what a method returns, what it has to, and its line that returns."""
     name = method.__name__
+    what = list(returned.shape) if isinstance(returned, Tensor) else f"a {type(returned).__name__}"
     lines, first = inspect.getsourcelines(method)
     returning = [number for number, text in enumerate(lines, first) if text.strip().startswith("return ")]
     place = told_line(inspect.getfile(method), (returning or [first])[-1], name)
-    return f"{name} returns {list(returned.shape)} for {images} images; {wanted} ({place})"
+    return f"{name} returns {what} for {images} images; {wanted} ({place})"
 
 
 @check("baseline", "retrieval")  # early: what is left on the backbone breaks other promises, too
@@ -333,9 +342,11 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
         )
     if kind == "baseline":
         phases = of_baseline
+        trainer: Any = session.parts.baseline
         may_train = {"baseline", f"set {context.set_id}"}
     else:
         phases = of_retrieval
+        trainer = strategy
         may_train = {"retrieval"}
     _require_names(phases, [*of_retrieval, *of_baseline], task)
     trained: list[tuple[str, Iterable[Tensor]]] = []
@@ -356,10 +367,10 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
         for parameter in parameters:
             owner, called = owners.get(id(parameter), ("nobody", "unregistered parameter"))
             if owner not in may_train:
-                raise ContractViolation(
-                    f"{name!r} of task {task} trains {called!r} of {owner}; train parameters of "
-                    f"{' and '.join(sorted(may_train))} alone, registered there so that a checkpoint holds "
-                    "them"
+                raise RaisedError(
+                    f"{name!r} of task {task} trains {called!r} of {owner}; let "
+                    f"{methods_of(trainer, 'phases')} train parameters of {' and '.join(sorted(may_train))} "
+                    "alone, registered there so that a checkpoint holds them"
                 )
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lw2g.errors import counted
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.defaults import CARRIED_HOST, DEFAULT_HEAD, DEFAULT_MOTION
-from lw2g_testing.cases import ContractViolation, Subject, check
+from lw2g_testing.cases import ContractViolation, Subject, check, methods_of
 from lw2g_testing.guards import available, seeded
 from lw2g_testing.small_run import require_run
 
@@ -70,13 +71,19 @@ def check_fits_a_motion(subject: Subject) -> None:
         raise ContractViolation("fit changes the features that it is given; copy them first")
     rows = images_of(1)[0].double()
     moved = motion(rows)
+    fit = methods_of(carry, "fit")
     if moved.shape != rows.shape or moved.dtype != torch.float64 or not moved.isfinite().all():
-        raise ContractViolation(f"its motion must map float64 rows {tuple(rows.shape)} to finite ones")
+        raise ContractViolation(
+            f"its motion maps rows {tuple(rows.shape)} float64 to {tuple(moved.shape)} {moved.dtype}; let "
+            f"{fit} return one that maps them to finite float64 rows of the same shape"
+        )
     if motion.share is None:
         return
     shares = motion.share(rows)
     if not bool(((shares >= 0) & (shares <= 1)).all()):
-        raise ContractViolation("shares of a motion must be from 0 to 1")
+        raise ContractViolation(
+            f"shares of its motion leave 0 to 1; let {fit} return a share clamped to them"
+        )
 
 
 @check("carry")
@@ -84,13 +91,15 @@ def check_moves_nothing_without_drift(subject: Subject) -> None:
     """Where features stay, rows and scatters stay."""
     before, _, labels = images_of()
     # a copy: a carry must not tell that nothing moved by the tensor being the same one
-    motion = _fitted(made(subject), before, before.clone(), labels)
+    carry = made(subject)
+    motion = _fitted(carry, before, before.clone(), labels)
+    remedy = f"let {methods_of(carry, 'fit')} return the identity where before and after are equal"
     rows = images_of(1)[0].double()
     scatter = rows.T @ rows
     if not torch.allclose(motion(rows), rows, rtol=1e-7, atol=1e-7):
-        raise ContractViolation("features stayed, but its motion moves rows")
+        raise ContractViolation(f"features stayed, but its motion moves rows; {remedy}")
     if not torch.allclose(motion.scatter(scatter, len(rows)), scatter, rtol=1e-6, atol=1e-6):
-        raise ContractViolation("features stayed, but its motion changes scatters")
+        raise ContractViolation(f"features stayed, but its motion changes scatters; {remedy}")
 
 
 @check("carry")
@@ -104,7 +113,10 @@ def check_says_whether_it_moves(subject: Subject) -> None:
     moved = motion(rows)
     missing = float((moved - (rows + drift)).abs().mean())
     if carry.moves and missing > drift / 2:
-        raise ContractViolation(f"all features went 1 further, and its motion leaves {missing:.2g} of it")
+        raise ContractViolation(
+            f"all features went 1 further, and its motion misses {missing:.2g} of it; let "
+            f"{methods_of(carry, 'fit')} map the features before to those after, or declare moves = False"
+        )
     if not carry.moves and not torch.equal(moved, rows):
         raise ContractViolation("it moves rows; leave out moves = False")
 
@@ -116,13 +128,18 @@ def check_order_does_not_matter(subject: Subject) -> None:
     before, after, labels = images_of()
     rows = images_of(1)[0].double()
     motion = _fitted(carry, before, after, labels)
+    fit = methods_of(carry, "fit")
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(5))
     # images and labels are permuted together: each image keeps its class
     if not _same(motion, _fitted(carry, before[order], after[order], labels[order]), rows):
-        raise ContractViolation("images in another order give another motion")
+        raise ContractViolation(
+            f"images in another order give another motion; let {fit} take sums or means over images"
+        )
     # 90 more for every class: the numbers of a later task
     if not _same(motion, _fitted(carry, before, after, labels + 90), rows):
-        raise ContractViolation("classes with other numbers give another motion")
+        raise ContractViolation(
+            f"classes with other numbers give another motion; let {fit} ask of labels alone which are equal"
+        )
 
 
 @check("carry")
@@ -145,9 +162,13 @@ def check_takes_few_images(subject: Subject) -> None:
     before, after, _ = images_of()
     rows = images_of(1)[0].double()
     for count in (1, _IMAGES):
-        motion = _fitted(made(subject), before[:count], after[:count], torch.zeros(count, dtype=torch.long))
+        carry = made(subject)
+        motion = _fitted(carry, before[:count], after[:count], torch.zeros(count, dtype=torch.long))
         if not motion(rows).isfinite().all():
-            raise ContractViolation(f"{count} images of one class give a motion that is not finite")
+            raise ContractViolation(
+                f"{counted(count, 'image')} of one class give a motion that is not finite; let "
+                f"{methods_of(carry, 'fit')} divide by no spread, and shrink what it inverts"
+            )
 
 
 @check("carry")

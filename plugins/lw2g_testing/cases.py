@@ -8,6 +8,7 @@ the failure. A component's cases leave out checks that do not concern it.
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 import time
@@ -21,11 +22,13 @@ import attrs
 
 from lw2g.errors import PluginError, message_of
 from lw2g.ground.docstrings import docstring
+from lw2g.ground.meant import lacking_class
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
 
 __all__ = [
     "CHECKS",
+    "NOT_THE_AUTHOR_S",
     "Check",
     "CheckResult",
     "ContractCase",
@@ -37,6 +40,7 @@ __all__ = [
     "check",
     "error_line",
     "line_of_author",
+    "methods_of",
     "told_line",
 ]
 
@@ -60,7 +64,7 @@ class NotApplicable(SkipTest):
 
 UNBUILT = "cannot be built: "
 """How the message of a component begins that cannot be built: no other check says more of it."""
-_NOT_THE_AUTHOR_S = sys.stdlib_module_names | {
+NOT_THE_AUTHOR_S = sys.stdlib_module_names | {
     *("lw2g", "lw2g_testing"),
     *("attr", "numpy", "pluggy", "scipy", "sklearn", "timm", "torch", "torchvision"),
 }
@@ -81,6 +85,9 @@ def error_line(error: BaseException) -> str:
             why += f" (build of {target!r})"
         return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
+    lacking = lacking_class(error)
+    for name, method in lacking[1].items() if lacking is not None else ():
+        text += f"; it has {name!r} (did you mean {method!r}?)"
     line = f"{type(error).__name__}: {text}"
     place = line_of_author(error)
     return f"{line} ({place})" if place else line
@@ -88,6 +95,9 @@ def error_line(error: BaseException) -> str:
 
 def line_of_author(error: BaseException) -> str:
     """Return the line of the component's code that raised an error, as :func:`told_line` does; or nothing."""
+    lacking = lacking_class(error)
+    if lacking is not None:  # which Python raises where the class is called, and not where it is written
+        return _line_of_class(*lacking)
     # a module that cannot be imported has its line in the cause of the error
     raised: BaseException | None = error
     while raised is not None:
@@ -98,19 +108,50 @@ def line_of_author(error: BaseException) -> str:
             package = str(frame.f_globals.get("__name__")).partition(".")[0]
             file = frame.f_code.co_filename
             # code that is generated has no file
-            if package not in _NOT_THE_AUTHOR_S and not file.startswith("<"):
+            if package not in NOT_THE_AUTHOR_S and not file.startswith("<"):
                 return told_line(file, number, frame.f_code.co_name)
         raised = raised.__cause__
     return ""
 
 
+def _line_of_class(made: type, meant: Mapping[str, str]) -> str:
+    """Return the line of a class that lacks methods, or that of the first one that has the wrong name."""
+    written: Any = getattr(made, next(iter(meant)), made) if meant else made
+    try:
+        file, (lines, first) = inspect.getfile(written), inspect.getsourcelines(written)
+    except (OSError, TypeError):  # without a source, or no function
+        return ""
+    # the first lines may be decorators
+    number = next(
+        (at for at, line in enumerate(lines, first) if line.lstrip().startswith(("class ", "def "))), first
+    )
+    return told_line(file, number)
+
+
 def told_line(file: str, number: int, function: str = "") -> str:
     """Return a line of a file with its place, the file from the working directory on where it is below."""
-    path = Path(file)
-    if path.is_relative_to(Path.cwd()):
-        path = path.relative_to(Path.cwd())
     where = f", in {function}" if function else ""
-    return f"{path}:{number}{where}: {linecache.getline(file, number).strip()}"
+    return f"{_from_here(file)}:{number}{where}: {linecache.getline(file, number).strip()}"
+
+
+def methods_of(component: object, *names: str) -> str:
+    """Return some methods for a message, each of the author's own with its file and line."""
+    told = []
+    for name in names:
+        method: Any = getattr(component, name)
+        code: Any = getattr(method, "__code__", None)
+        package = str(method.__module__).partition(".")[0]
+        if code is None or package in NOT_THE_AUTHOR_S:
+            told.append(name)
+        else:
+            told.append(f"{name} ({_from_here(code.co_filename)}:{code.co_firstlineno})")
+    return " and ".join(told)
+
+
+def _from_here(file: str) -> Path:
+    """Return a file's path, from the working directory on where it is below."""
+    path = Path(file)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from lw2g.disk.predictions import Predictions
 from lw2g.learning.session import Session
 
-__all__ = ["changed", "everything", "flags", "modules_of", "numbers_of", "same_predictions", "wiring"]
+__all__ = [
+    "changed",
+    "everything",
+    "flags",
+    "modules_of",
+    "numbers_of",
+    "plain_tensors",
+    "same_predictions",
+    "wiring",
+]
 
 
 def modules_of(session: Session) -> dict[str, nn.Module]:
@@ -43,6 +52,17 @@ def numbers_of(modules: Mapping[str, nn.Module]) -> dict[str, str]:
                 if type(value) in (int, float):
                     numbers[f"{path}.{name}"] = repr(value)
     return numbers
+
+
+def plain_tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the tensors that are plain attributes of modules, which no checkpoint holds, by full name."""
+    tensors = {}
+    for owner, module in modules.items():
+        for path, part in module.named_modules(prefix=owner):
+            for name, value in vars(part).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{path}.{name}"] = value
+    return tensors
 
 
 def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> list[str]:

@@ -25,6 +25,7 @@ from lw2g.registry.markers import hookimpl
 
 # imported because they register checks
 from lw2g_testing import (  # noqa: F401
+    authored_checks,
     backbone_checks,
     baseline_checks,
     benchmark_checks,

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from lw2g.disk.predictions import Predictions
 from lw2g.interfaces.component import BaselineComponent
+from lw2g.learning.session import Session
 from lw2g.model.parts import lasting
 from lw2g_testing.cases import ContractViolation, Subject, check
-from lw2g_testing.changes import changed, modules_of, numbers_of, same_predictions
+from lw2g_testing.changes import changed, modules_of, numbers_of, plain_tensors, same_predictions
 from lw2g_testing.guards import bearing
 from lw2g_testing.moved_session import declares, require_own_rows, require_sites
 from lw2g_testing.small_run import Learned, SmallRun, evaluate, learned, opened, resumed, run_again
@@ -37,10 +38,17 @@ def check_resumes_to_the_same_bits(subject: Subject) -> None:
             f"{unlike} of two runs with the same seed differ after task {again + 1}; draw from torch's "
             "global generator (in a ComputePhase from TaskContext.generator)"
         )
+    plain = _plain(first.session, rest.session)
     raise ContractViolation(
         f"{what} of a resumed run and of an uninterrupted one differ after task {task + 1}; keep in "
-        "parameters or buffers whatever later steps depend on, and draw as the framework seeds"
+        f"parameters or buffers whatever later steps depend on{plain}, and draw as the framework seeds"
     )
+
+
+def _plain(first: Session, other: Session) -> str:
+    """Return in brackets which tensors differ that no checkpoint holds; empty if there is none."""
+    names = changed(plain_tensors(modules_of(first)), plain_tensors(modules_of(other)))
+    return f" (no checkpoint holds {', '.join(map(repr, names))})" if names else ""
 
 
 def _require_same_numbers(first: SmallRun, rest: SmallRun) -> None:
@@ -80,9 +88,10 @@ def check_checkpoint_predicts_the_same(subject: Subject) -> None:
         ):
             session = opened(subject, run.checkpoints[task])
         if not _agree(evaluate(session, task), run.after[task]):
+            plain = _plain(run.session, session)
             raise ContractViolation(
                 f"loaded from the checkpoint of task {task + 1}, features or predictions are others than "
-                "before; register as parameter or buffer whatever a prediction depends on"
+                f"before; register as parameter or buffer whatever a prediction depends on{plain}"
             )
 
 

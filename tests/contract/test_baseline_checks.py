@@ -126,14 +126,18 @@ class IdleHead(SPromptPlusPlus):
 
 
 # before what comes of it, and by the line that returns
-@breaks("learns_a_small_stream", r"^logits returns \[27, 2\] .*; return \[27, 7\].*in logits: return super")
+@breaks(
+    "learns_a_small_stream",
+    r"^logits returns \[27, 2\] .*; return a tensor \[27, 7\].*in logits: return super",
+)
 class FewLogits(SPromptPlusPlus):
     def logits(self, features):
         return super().logits(features)[:, :2]
 
 
 @breaks(
-    "learns_a_small_stream", r"^features returns \[27\] .*; return \[27, F\], .*in features: return super"
+    "learns_a_small_stream",
+    r"^features returns \[27\] .*; return a tensor \[27, F\], .*in features: return super",
 )
 class FlatFeatures(SPromptPlusPlus):
     def features(self, batch, routing):

@@ -17,9 +17,7 @@ from lw2g_testing import ContractCase, contract_cases
 
 
 def constraint(name: str, cls: type[Constraint]) -> ConstraintComponent:
-    return ConstraintComponent(
-        name=name, config=NoOptions, summary="for tests", build=lambda config, context: cls()
-    )
+    return ConstraintComponent(name=name, config=NoOptions, summary="for tests", build=cls)
 
 
 BROKEN = Broken(constraint)
@@ -32,7 +30,7 @@ class Sane(Constraint):
     needs_memory = True
     absorbs = True
 
-    def __init__(self) -> None:
+    def __init__(self, config, context) -> None:
         self.seen = torch.zeros(())
 
     def restriction(self, site, context):
@@ -168,6 +166,9 @@ class DrawsFromPython(Sane):
 class DrawsForARule(Constraint):
     """It has restrictions alone, and no loss."""
 
+    def __init__(self, config, context):
+        pass
+
     def restriction(self, site, context):
         torch.randn(3)
 
@@ -180,8 +181,8 @@ class DrawsEarly(Sane):
 
 @breaks("extra_loss_leaves_the_host_alone", "for one batch and one torch seed")
 class OwnGenerator(Sane):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, config, context):
+        super().__init__(config, context)
         self.generator = torch.Generator().manual_seed(1)
 
     def extra_loss(self, batch, output, context):
@@ -198,6 +199,15 @@ class NeedsFeatures(Sane):
 class NeedsKeys(Sane):
     def begin_task(self, context):
         self.keys = context.task.retrieval.keys(context.task)
+
+
+@breaks("overrides_what_it_means", r"^lw2g never calls restrictions \(.*:\d+\), but restriction; rename it")
+class Misspelt(Constraint):
+    def __init__(self, config, context):
+        pass
+
+    def restrictions(self, site, context):
+        return None
 
 
 OTHERWISE = {"lgcl": {"encoder": "hash"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,39 @@ class Stuck(Cosine):
         return
 
 
+class Unregistered(Cosine):
+    """Keeps its sums outside its state, and says that a class can be forgotten."""
+
+    class_rows = True
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+        sums = self._buffers.pop("total")
+        self.total = sums
+
+
+class Assigning(Cosine):
+    """Keeps the last image of a class in place of the sum."""
+
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self.total[labels] = features
+
+
+class Nameless(ClosedForm):
+    """Lacks a method, and has one of nearly its name."""
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(num_classes)
+
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None: ...
+
+    def solv(self, seen: int) -> tuple[Tensor, ...]:
+        return ()
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return features
+
+
 def head(kind: Callable[[int, int], ClosedForm]) -> HeadComponent:
     def build(config: Any, context: HeadContext) -> ClosedForm:
         return kind(context.dim, context.num_classes)
@@ -146,6 +180,31 @@ def test_a_broken_promise_is_found(component: Component, check: str) -> None:
     result = case.result()
     assert result.status == "failed"
     assert result.message
+
+
+def test_a_state_that_loses_sums_is_told_once() -> None:
+    """Checks that give a state to another head do not say that a promise is broken which is kept."""
+    results = {case.check.name: case.result() for case in contract_cases(head(Unregistered))}
+    failed = [name for name, result in results.items() if result.status == "failed"]
+    assert failed == ["state_is_complete"]
+    assert results["state_is_complete"].message.startswith("its state does not hold 'self.total'; register")
+    for name in ("takes_more_classes", "forgets_a_class", "serves_a_run_and_its_export"):
+        assert results[name].message.endswith("see the check 'state_is_complete'")
+
+
+def test_sums_that_are_assigned_are_told_with_the_methods_to_look_at() -> None:
+    """Each message says what to do, with the line of the author's method."""
+    results = {case.check.name: case.result() for case in contract_cases(head(Assigning))}
+    for name in ("is_exact", "can_be_carried"):
+        assert re.search(r"; .*let add \(.*test_head_checks\.py:\d+\) ", results[name].message)
+
+
+def test_a_method_with_a_wrong_name_is_told_with_its_line() -> None:
+    """Where a class cannot be built for it, the line is that of the method with the wrong name."""
+    case = next(case for case in contract_cases(head(Nameless)) if case.check.name == "scores_classes")  # type: ignore[type-abstract]
+    message = case.result().message
+    assert "it has 'solv' (did you mean 'solve'?)" in message
+    assert re.search(r"test_head_checks\.py:\d+: def solv\(", message)
 
 
 def test_a_check_of_an_export_tells_nothing_of_it(caplog: pytest.LogCaptureFixture) -> None:

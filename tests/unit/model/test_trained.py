@@ -364,7 +364,7 @@ def test_device_batch_size_and_task_are_chosen_on_loading(finished, catalogue):
     early = open_model(finished[0], catalogue, 1, device="cpu", batch_size=3)
     assert (early.batch_size, early.task, early.classes) == (3, 1, ("pattern 0", "pattern 1"))
     assert early(torch.zeros(5, 3, 16, 16)).shape == (5, 2)
-    with pytest.raises(ConfigError, match=r"run\.device: 'cuda:77'"):
+    with pytest.raises(ConfigError, match=r"^device: 'cuda:77'"):
         open_model(finished[0], catalogue, device="cuda:77")
 
 
