@@ -66,10 +66,10 @@ LEGEND = """
   final answers in each order; their FAA differ where tasks are of unequal size.
 - Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
   and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on
-  no order, one run of it stands for all. `lda`, whose [shrinkage is not
-  tuned](frozen_tables.md#how-an-image-becomes-a-square), is weak on {legend/rows/weak}: the frozen answer
-  is above it there, with its interval. The rows are sorted by this column. Rows of fewer orders cannot be
-  compared with the others by any column. Few orders say little of further ones. Of {legend/rows/several}
+  no order, one run of it stands for all. The shrinkage of `lda` [is not
+  tuned](frozen_tables.md#how-an-image-becomes-a-square). The rows are sorted by this column; differences
+  between them are not tested. Rows of fewer orders cannot be compared with the others by any column. Of
+  {legend/rows/several}
   intervals over several orders {legend/rows/few} exclude zero. The t intervals of these, over orders alone,
   contain zero for {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
@@ -127,8 +127,8 @@ def in_short(lines: Sequence[Line]) -> str:
     below = [f"{sides[method].count(-1)} ({LABELS[method]})" for method in on_all if -1 in sides[method]]
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
-        f"{len(streams)} streams. They end above the floor (`lda` on frozen features, untuned, weak on "
-        f"{len(weak_of(lines))} of these streams), by 95 % intervals, on {', '.join(above)} of the streams; "
+        f"{len(streams)} streams. They end above the floor (`lda` on frozen features, untuned), by "
+        f"95 % intervals, on {', '.join(above)} of the streams; "
         f"below it on {', '.join(below) or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
@@ -178,14 +178,12 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
         if line.method in (FLOOR, ANSWER)
         for run in line.runs
     )
-    weak = ", ".join(f"`{stream}`" for stream in weak_of(lines)) or "none"
     told = {
         "several": str(len(several)),
         "few": str(len(sure)),
         "other": other,
         "flat": flat,
         "apart": f"{apart:.1f}",
-        "weak": weak,
     }
     yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
 
@@ -196,11 +194,6 @@ def _rows(lines: Iterable[Line]) -> str:
     for line in lines:
         streams.setdefault(LABELS[line.method], []).append(f"`{line.stream}`")
     return "; ".join(f"{label} on {', '.join(own)}" for label, own in streams.items()) or "none"
-
-
-def weak_of(lines: Sequence[Line]) -> list[str]:
-    """Return the streams on which the frozen answer is above the floor with its interval."""
-    return [line.stream for line in lines if line.method == ANSWER and _side(line.less_the_floor) > 0]
 
 
 def _spread(apart: Difference | None) -> bool:

@@ -12,8 +12,8 @@ from frozen_trained import TRAINED
 CANDIDATES = {
     "frozen": "`chosen`",
     "ranpac-joined": "Adapters of the first task, read on all layers (`ranpac-joined`)",
-    "recommended": "Training on every task (`recommended`)",
-    "recommended-joined": "Training on every task, read on all layers (`recommended-joined`)",
+    "recommended": "Training on every task",
+    "recommended-joined": "Training on every task, read on all layers",
 }
 """What the page calls the candidates of the rule."""
 CALLED = {"frozen": "`chosen`", "recommended": "training on every task"}

@@ -156,8 +156,8 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     if over:
         yield (
             "Over `lda` on the last class token, by which it answers, training on every task has "
-            f"{min(over.values()):+.1f} to {max(over.values()):+.1f} points on `few-*`; whether its head or "
-            "its training is behind `--recommended` is not known."
+            f"{min(over.values()):+.1f} to {max(over.values()):+.1f} points on `few-*`; whether head or "
+            "training explains the gap to `--recommended` is not known."
         )
 
 

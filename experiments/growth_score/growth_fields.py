@@ -53,7 +53,9 @@ def told(stored: Stored) -> Fields:
     for stream in streams:
         named |= dict(of_policies(runs, stream))
     named["policies", "every", "streams"] = and_listed([f"`{stream}`" for stream in streams])
-    named["rules", "every", "above"] = rules_above(runs, streams)
+    sides = rules_apart(runs, streams)
+    named["rules", "every", "above"] = sides[1] or "none of these streams"
+    named["rules", "every", "below"] = sides[-1] or "none"
     floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
     means = [apart.mean for apart in floor if apart is not None]
     named["lda", "every", "above"] = f"{min(means):.0f} to {max(means):.0f}"
@@ -122,16 +124,26 @@ ASK_NOTHING = ("lda", "one", "always", SAME_CONSTRAINTS)
 """Rows without a rule that decides."""
 
 
-def rules_above(runs: Sequence[Run], streams: Sequence[str]) -> str:
-    """Return where a rule that decides is above a set for each task under the same constraints."""
-    found = []
+def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
+    """Return which rules end, with their interval, above (1) and below (-1) a set for each task, on how many.
+
+    That has the same constraints.
+    """
+    found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}}
     for stream in streams:
         rows = dict.fromkeys(run.row for run in runs if run.stream == stream)
         for row in [row for row in rows if row not in ASK_NOTHING]:
             apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
-            if apart is not None and apart.low is not None and round(apart.low, 1) > 0:
-                found.append(f"{stream} (`{row}`)")
-    return ", ".join(found) or "none of these streams"
+            if apart is None or apart.low is None or apart.high is None:
+                continue
+            if round(apart.low, 1) > 0:
+                found[1].setdefault(row, []).append(stream)
+            if round(apart.high, 1) < 0:
+                found[-1].setdefault(row, []).append(stream)
+    return {
+        side: ", ".join(f"`{row}` on {len(own)}" for row, own in of_rows.items())
+        for side, of_rows in found.items()
+    }
 
 
 def seconds(own: Mapping[int, Run]) -> float:

@@ -135,12 +135,14 @@ def test_ending_above_both_needs_an_interval_and_ending_below_tells_whether_it_h
     assert judged[0] == verdict
 
 
-@pytest.mark.parametrize(("right", "above"), [(40, "turns-small (`keep`)"), (31, "none of these streams")])
-def test_rules_that_decide_are_above_with_their_interval_alone(study, right, above):
+@pytest.mark.parametrize(
+    ("right", "above", "below"), [(40, "`keep` on 1", ""), (31, "", ""), (20, "", "`keep` on 1")]
+)
+def test_rules_that_decide_are_above_or_below_with_their_interval_alone(study, right, above, below):
     """Against a set for each task under the same constraints; one set for all is no rule that decides."""
     held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
     runs = [held, *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one"))]
-    assert study("growth_fields").rules_above(runs, ["turns-small"]) == above
+    assert study("growth_fields").rules_apart(runs, ["turns-small"]) == {1: above, -1: below}
 
 
 def test_points_above_a_set_for_each_task_stand_below_its_accuracy(study):

@@ -305,7 +305,7 @@ def test_an_error_in_a_function_of_a_program_is_told_by_its_own_line(decided_by)
 
     code = Path(__file__).read_text(encoding="utf-8").splitlines()
     line = next(number for number, text in enumerate(code, 1) if text.endswith("  # what is misspelt"))
-    place = rf"'tsk' \(.*{Path(__file__).name}:{line}\)$"
+    place = rf"'tsk'; it has 'task' \(.*{Path(__file__).name}:{line}\)$"
     with pytest.raises(ComponentError, match=place):
         decided_by(policy=decide)
 

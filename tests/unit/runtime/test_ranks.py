@@ -27,8 +27,8 @@ def on(quick, device):
     [
         ("cpu", 1000, "run.devices: 1000 is too many for the cores here; use at most 2"),
         ("auto", 3, "run.devices: 3 is too many for the GPUs here; use at most 2"),
-        ("cuda:1", 2, "run.device: 'cuda:1' is one device, and 2 processes need one each"),
-        ("mps", 2, "run.device: 'mps' is one device"),
+        ("cuda:1", 2, "device: 'cuda:1' is one device, and 2 processes need one each"),
+        ("mps", 2, "device: 'mps' is one device"),
     ],
 )
 def test_more_ranks_than_cores_or_gpus_are_refused(monkeypatch, two_gpus, quick, device, count, complaint):
