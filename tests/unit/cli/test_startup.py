@@ -187,7 +187,7 @@ def test_a_model_is_made_used_and_taught_without_slow_imports(drawings, tmp_path
     )
     predicted, tested, learned = printed.split("-- next\n")
     assert "red" in predicted
-    assert "of 24 images of 3 classes" in tested
+    assert "of 24 images, of which it has learned all, of 3 classes" in tested
     assert "of 1 new class" in learned
     assert SLOW & imported == set()
     # no components but those of the model; `start` looks up what the user has named
