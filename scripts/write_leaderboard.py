@@ -123,12 +123,12 @@ def in_short(lines: Sequence[Line]) -> str:
         sides.setdefault(line.method, []).append(_side(line.less_the_floor))
     on_all = [method for method, own in sides.items() if method != FLOOR and len(own) == len(streams)]
     on_all.sort(key=lambda method: -sides[method].count(1))
-    above = [f"{sides[method].count(1)} ({LABELS[method]})" for method in on_all]
+    above = [f"{LABELS[method]} on {sides[method].count(1)}" for method in on_all]
     below = [f"{sides[method].count(-1)} ({LABELS[method]})" for method in on_all if -1 in sides[method]]
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
-        f"{len(streams)} streams. They end above the floor (`lda` on frozen features, untuned), by "
-        f"95 % intervals, on {', '.join(above)} of the streams; "
+        f"{len(streams)} streams. They end above the floor (untuned `lda` on frozen features), by 95 % "
+        f"intervals: {', '.join(above)} streams; "
         f"below it on {', '.join(below) or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)

@@ -144,9 +144,11 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield in sentences what the rows come to, and what of it is the head."""
     first, every = (_sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK))
     yield (
-        "Of {rows} rows training on the first task is below `--recommended` in {below} (in {sure} with its "
-        "interval), and above it with its interval in {above}; "
-    ).format(**first) + "training on every task: below in {below} ({sure}), above in {above}.".format(**every)
+        "Of {rows} rows training on the first task is above `--recommended` in {above} ({surely_above} with "
+        "its interval), below in {below} ({surely_below}); "
+    ).format(**first) + (
+        "training on every task: above in {above} ({surely_above}), below in {below} ({surely_below})."
+    ).format(**every)
     yield (
         "Rows are not independent: `few-*` of one data set share test images, `cifar-second` and "
         "`cifar-whole` share images, and streams named `-first` are development streams, as `caltech`, "
@@ -162,11 +164,15 @@ def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
 
 
 def _sides(rows: Iterable[Gain]) -> dict[str, int]:
-    """Return how many rows there are, below zero, surely below it, and surely above it."""
+    """Return how many rows there are, and how many are above zero and below it, also with their interval."""
     own = list(rows)
-    below = sum(row.gain < 0 for row in own)
-    sure, above = sum(row.high < 0 for row in own), sum(row.low > 0 for row in own)
-    return {"rows": len(own), "below": below, "sure": sure, "above": above}
+    return {
+        "rows": len(own),
+        "above": sum(row.gain > 0 for row in own),
+        "surely_above": sum(row.low > 0 for row in own),
+        "below": sum(row.gain < 0 for row in own),
+        "surely_below": sum(row.high < 0 for row in own),
+    }
 
 
 def verdicts(runs: Trained) -> Iterator[str]:

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from score_pages import CELLS, PLAN, TAPS
+from score_pages import CELLS, PLAN, POLICIES, TAPS
 from score_results import (
     SAME_CONSTRAINTS,
     Cross,
@@ -121,7 +121,7 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
 
 
 ASK_NOTHING = ("lda", "one", "always", SAME_CONSTRAINTS)
-"""Rows without a rule that decides."""
+"""Rows of the table of policies without a rule that decides."""
 
 
 def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
@@ -131,8 +131,7 @@ def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
     """
     found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}}
     for stream in streams:
-        rows = dict.fromkeys(run.row for run in runs if run.stream == stream)
-        for row in [row for row in rows if row not in ASK_NOTHING]:
+        for row in [row for row in POLICIES if row not in ASK_NOTHING]:
             apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
             if apart is None or apart.low is None or apart.high is None:
                 continue

@@ -97,10 +97,10 @@ CHANGED = (
 
 OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
-    "README.md": r"was\s+right\s+on\s+(\d\d) to",
+    "README.md": r"were\s+right\s+on\s+(\d\d) to",
     "docs/use.md": r"seen\s+to\s+end\s+at\s+(\d\d\.\d)",
     "docs/frozen.md": r"Calibration error of the frozen answer: (\d\.\d) to",
-    "docs/worth.md": r"`cifar-second`\s+it\s+is\s+\+(\d\.\d)\s",
+    "docs/worth.md": r"signs-second\s+it\s+has\s+\+(\d\.\d)\s",
     "docs/growth.md": r"point\s+below\s+`always`:\s+on\s+development\s+streams\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
@@ -634,7 +634,7 @@ def test_the_leaderboard_begins_with_every_method_that_ran_on_all_streams(script
     ran = Counter(line.method for line in lines if line.method != streams.FLOOR)
     on_all = {streams.LABELS[method] for method, count in ran.items() if count == number}
     told = board.in_short(lines).replace("\n", " ")
-    assert {label for label in streams.LABELS.values() if f"({label})" in told} == on_all
+    assert {label for label in streams.LABELS.values() if f"{label} on " in told} == on_all
     assert f" {len(on_all)} rows ran on all {number} streams." in told
 
 
