@@ -186,11 +186,11 @@ def test_a_line_of_a_stream_has_intervals_of_both_trainings_and_orders_above_one
 
 
 def test_rows_of_a_table_are_counted_by_their_side_of_zero(script):
-    """Below zero, below it with the interval, above it with the interval; a tie is on no side."""
+    """Above zero and below it, each also with the interval; a tie is on no side."""
     gains = script("frozen_gains")
     ends = [(-5.0, -8.0, -2.0), (-1.0, -3.0, 1.0), (2.0, 1.0, 3.0), (1.0, -1.0, 3.0), (0.0, 0.0, 0.0)]
     rows = [SimpleNamespace(gain=gain, low=low, high=high) for gain, low, high in ends]
-    assert gains._sides(rows) == {"rows": 5, "below": 2, "sure": 1, "above": 1}
+    assert gains._sides(rows) == {"rows": 5, "above": 2, "surely_above": 1, "below": 2, "surely_below": 1}
 
 
 @pytest.mark.parametrize(
