@@ -123,13 +123,16 @@ def in_short(lines: Sequence[Line]) -> str:
         sides.setdefault(line.method, []).append(_side(line.less_the_floor))
     on_all = [method for method, own in sides.items() if method != FLOOR and len(own) == len(streams)]
     on_all.sort(key=lambda method: -sides[method].count(1))
-    above = [f"{LABELS[method]} on {sides[method].count(1)}" for method in on_all]
-    below = [f"{sides[method].count(-1)} ({LABELS[method]})" for method in on_all if -1 in sides[method]]
+    above, below = (
+        "; ".join(
+            f"{LABELS[method]} ({sides[method].count(side)})" for method in on_all if side in sides[method]
+        )
+        for side in (1, -1)
+    )
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
-        f"{len(streams)} streams. They end above the floor (untuned `lda` on frozen features), by 95 % "
-        f"intervals: {', '.join(above)} streams; "
-        f"below it on {', '.join(below) or 'none'}."
+        f"{len(streams)} streams. Above the floor (untuned `lda` on frozen features), by 95 % intervals, on so "
+        f"many streams: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

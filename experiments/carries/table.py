@@ -32,11 +32,12 @@ METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 DIFFERENCES = (
     ("gate minus affine (no expert)", ("gate", False), ("affine", False)),
     ("gate minus none (no expert)", ("gate", False), ("none", False)),
+    ("gate minus none (both with expert)", ("gate", True), ("none", True)),
     ("gate with expert minus raw `lda`", ("gate", True), ("raw", False)),
     ("none with expert minus raw `lda`", ("none", True), ("raw", False)),
     ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),
 )
-JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 4))
+JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 3, 5))
 
 
 def roles() -> dict[str, str]:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import Cell, chosen, less, load, mean_and_half
+from results import Cell, Difference, chosen, less, load, mean_and_half
 from scipy import stats
 from sentences import WIDTH, at_least
+from stream_tables import side_of_zero
 
 from lw2g.blocks.motions import ALARMING
 from lw2g.errors import counted
@@ -112,7 +113,38 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
     text = f"{other(plan, cells)} {of_all_sizes(plan, cells)}".strip()
     rows += ["", *textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
-    return {"carries-verdicts": rows, "carries-warning": list(warning(plan, cells))}
+    return {
+        "carries-gains": list(gains(plan, cells)),
+        "carries-verdicts": rows,
+        "carries-warning": list(warning(plan, cells)),
+    }
+
+
+def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what the gate gains over no carry on report streams, alone and beside the frozen expert."""
+    size = max(plan["sizes"])
+    told = []
+    for expert in (False, True):
+        gate, none = ({"carry": carry, "expert": expert} for carry in ("gate", "none"))
+        apart = {
+            stream: less(chosen(cells, stream, plan["main"], size), gate, none) for stream in plan["streams"]
+        }
+        told.append(_sides(apart))
+    text = (
+        f"The gate's own share at {size} px, against no carry: without the expert it is {told[0]}; "
+        f"beside the expert {told[1]} ([table](#what-the-study-finds))."
+    )
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+
+
+def _sides(apart: Mapping[str, Difference]) -> str:
+    """Return on which streams an interval is above 0, below it, or has it within."""
+    named = []
+    for side, word in ((1, "above"), (-1, "below"), (0, "undecided")):
+        own = [f"`{stream}`" for stream, each in apart.items() if side_of_zero(each.low, each.high) == side]
+        if own:
+            named.append(f"{word} on {'all' if len(own) == len(apart) else ', '.join(own)}")
+    return ", ".join(named)
 
 
 def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:

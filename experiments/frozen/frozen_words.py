@@ -14,7 +14,7 @@ import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides
 from frozen_gains import FACTS, chosen_on
-from frozen_images import middles
+from frozen_images import middles, middles_of_squares
 from frozen_results import PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
@@ -38,7 +38,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
     yield (
-        f"- Training ends above it on {_with_parts(above)}, below it on "
+        f"- `--trained` ends above it on {_with_parts(above)}, below it on "
         f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
         f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
     )
@@ -112,24 +112,29 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     below = [row.stream for row in rows if row.high < 0]
     yield (
         f"In short: training on the first task ends above `--recommended`, with its interval, on "
-        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; on all other "
-        "streams it is undecided. Some streams were used to choose methods."
+        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; elsewhere undecided. "
+        "Some streams were used to choose methods."
     )
     for name in above_runs_alone(known, runs):
         over_run = next(row.gain for row in rows if row.stream == name)
         over_start = less(known, runs, name, TRAINED, "auto")
         yield (
             f"On {name} it has {over_run:+.1f} points over `--recommended`, {over_start} over the model of "
-            "`start`: not above it."
+            "`start`."
         )
     fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
         means = [own.mean for own in fewer.values()]
         yield (
-            f"On all of CIFAR-100, on which its method was chosen, it has {min(means):+.1f} to "
-            f"{max(means):+.1f} points over `--recommended` at every number of images; it is above, with its "
-            f"interval, at {frozen_fewer.images_on(fewer, 1)} a class."
+            f"On CIFAR-100, where its method was chosen, it has {min(means):+.1f} to {max(means):+.1f} "
+            f"points (above, with its interval, at {frozen_fewer.images_on(fewer, 1)} images a class)."
         )
+    every = list(frozen_gains.gains(known, runs, frozen_gains.EVERY_TASK))
+    yield (
+        "Training on every task is above `--recommended`, with its interval, on "
+        f"{sum(row.low > 0 for row in every)} of {len(every)} rows, below on "
+        f"{sum(row.high < 0 for row in every)}."
+    )
 
 
 def strangers(known: Streams, runs: Trained) -> Iterator[str]:
@@ -261,7 +266,8 @@ def told(stored: Any) -> dict[str, str]:
     tested = [len(known[name].images(0)) for name in names_of("report")]
     fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
-    fields |= {f"{{middle/{role}/minus-whole}}": _of_middles(middles(role)) for role in ROLES}
+    fields["{middle/every/minus-whole}"] = _of_middles(middles("report") | middles("development"))
+    fields["{squares/middle/minus-squashed}"] = _of_middles(middles_of_squares())
     share, gained = frozen_images.largest_shrinkage()
     fields["{lda/shrinkage/share}"] = share
     fields["{lda/shrinkage/most}"] = f"{max(gained.values()):.1f}"
@@ -288,7 +294,7 @@ def _sides_told(known: Streams, runs: Trained, method: str) -> str:
     told = [f"{side} on {_listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     undecided = number - len(above) - len(below)
     part = f"all {number}" if undecided == number else f"{undecided} of the {number}"
-    told.append(f"undecided on {part} streams that it ran on")
+    told.append(f"undecided on {part} report streams that it ran on")
     return ", ".join(told)
 
 

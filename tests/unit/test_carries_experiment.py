@@ -175,6 +175,25 @@ def test_a_margin_is_against_the_better_of_two(script):
     assert "less none -25.0" in line
 
 
+def test_the_gate_is_set_against_no_carry_alone_and_beside_the_expert(script):
+    """A page that tells the two together says nothing of what a carry gains."""
+    every = range(6)
+    cells = [
+        a_cell(
+            script, stream="turns", hits={("gate", False): every, ("gate", True): (0,), ("none", True): (0,)}
+        ),
+        a_cell(
+            script, stream="tiny", hits={("none", False): every, ("gate", True): (1,), ("none", True): (2,)}
+        ),
+    ]
+    plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns", "tiny"]}
+    told = " ".join(script("verdicts").gains(plan, cells))
+    assert (
+        "without the expert it is above on `turns`, below on `tiny`; beside the expert undecided on all"
+        in told
+    )
+
+
 def test_a_motion_is_set_against_the_median_of_earlier_ones(script, monkeypatch):
     """In every step that has earlier ones; the first has none."""
     verdicts = script("verdicts")

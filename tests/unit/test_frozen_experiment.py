@@ -216,12 +216,12 @@ def test_streams_that_are_no_independent_evidence_are_told(script, above, told):
 @pytest.mark.parametrize(
     ("above", "below", "told"),
     [
-        ([], [], "undecided on all 3 streams that it ran on"),
-        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 streams that it ran on"),
+        ([], [], "undecided on all 3 report streams that it ran on"),
+        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 report streams that it ran on"),
         (
             ["tiny"],
             ["turns", "x"],
-            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 streams",
+            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 report streams",
         ),
     ],
 )

@@ -634,7 +634,7 @@ def test_the_leaderboard_begins_with_every_method_that_ran_on_all_streams(script
     ran = Counter(line.method for line in lines if line.method != streams.FLOOR)
     on_all = {streams.LABELS[method] for method, count in ran.items() if count == number}
     told = board.in_short(lines).replace("\n", " ")
-    assert {label for label in streams.LABELS.values() if f"{label} on " in told} == on_all
+    assert {label for label in streams.LABELS.values() if f"{label} (" in told} == on_all
     assert f" {len(on_all)} rows ran on all {number} streams." in told
 
 
