@@ -131,8 +131,8 @@ def in_short(lines: Sequence[Line]) -> str:
     )
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
-        f"{len(streams)} streams. Above the floor (untuned `lda` on frozen features), by 95 % intervals, on so "
-        f"many streams: {above or 'none'}. Below it: {below or 'none'}."
+        f"{len(streams)} streams. Above the floor (untuned `lda` on frozen features), by 95 % intervals, on "
+        f"so many streams: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 
