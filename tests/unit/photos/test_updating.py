@@ -836,8 +836,8 @@ def test_few_and_odd_images_are_learned_and_told(models: dict[str, Path], tmp_pa
     assert "not checked, as a single image cannot be left out: Bee 1, eel\n" in done.stderr
     assert done.stderr.count("if both are one") == 1
     assert (
-        "note: 'Be-e' is a new class beside 'bee': if both are one, rename the folder to 'bee' "
-        "and learn from the model before\n"
+        "note: 'Be-e' is a new class beside 'bee': if both are one, go back to the model before "
+        "and teach it these as 'bee'\n"
     ) in done.stderr
     assert "1 copy of other images, counted once, in " in done.stderr
     assert command("predict", tmp_path / "out", tmp_path / "new/eel/0.png").stdout.count("eel") == 2
