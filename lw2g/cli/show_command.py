@@ -19,6 +19,7 @@ from lw2g.api.recorded import (
     leaked_images,
     manifest_of,
     part_of_policy,
+    reached,
     results_of,
     word_of,
 )
@@ -111,15 +112,14 @@ def _print_short(results: Recorded, *, warned: bool) -> None:
     lines = [f"{results.method} on {_stream(record)}, backbone {backbone}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
-    known = {name: number(value) for name, value in record["metrics"].items() if value is not None}
     interval = "" if warned else interval_of({results.run: record})
-    reached = list(in_words(known, record, grows=results.grows, interval=interval))
+    # as the run itself has printed them
+    lines += in_words(reached({results.run: record}), record, grows=results.grows, interval=interval)
     if domains := by_domain([record]):
-        reached.append(domains)
+        lines.append(domains)
     course = _course(record["accuracy_matrix"])
     if course:
-        reached.append(f"after each task: {course}")
-    lines += reached
+        lines.append(f"after each task: {course}")
     if leak := leaked_images([record]):
         lines.append(leak)
     if head := head_taken(record):
@@ -178,7 +178,7 @@ def _course(matrix: Sequence[Sequence[float | None]]) -> str:
     for mean in means:
         height = int(mean / 100 * len(_BLOCKS))
         blocks.append(_BLOCKS[min(height, len(_BLOCKS) - 1)])  # 100 % fills the last one
-    return f"{number(means[0])} {''.join(blocks)} {number(means[-1])}"
+    return f"{number(means[0], 1)} {''.join(blocks)} {number(means[-1], 1)}"
 
 
 def _print_record(results: Recorded) -> None:

@@ -100,7 +100,8 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
     """Return the accuracy that is told of a model; None where no image says any.
 
     Images of ``--test`` lead, as whoever names them asks for these. Of those that were set apart at least
-    :data:`~lw2g.results.summaries.FEW_IMAGES` are needed, or as many as can be left out in turn.
+    :data:`~lw2g.results.summaries.FEW_IMAGES` are needed, or as many as can be left out in turn. Both were
+    asked when the step was learned: once a class is forgotten that it knew, images that are left out lead.
 
     Args:
         checks: What a step of learning reports and its model notes; an earlier lw2g noted less.
@@ -112,8 +113,9 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
     accuracy = checks.get("left_out_accuracy")
     rows = checks.get("left_out_classes", [])
     knows_one_class = len(rows) == 1
+    knew_more = checks.get("forgotten_since", False)
     is_few = not checked or (not tested_on and checked < min(FEW_IMAGES, left_out))
-    if accuracy is not None and is_few:
+    if accuracy is not None and (is_few or knew_more):
         return LeadingCheck(
             accuracy=accuracy,
             images=left_out,
@@ -130,6 +132,8 @@ def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> Leadin
         which = f" from {tested_on}"
     else:  # those of a later step are of its classes alone
         which = " of this step, not yet learned from" if has_old_classes else " not yet learned from"
+    if knew_more:
+        which += ", asked before a class was forgotten"
     return LeadingCheck(
         accuracy=checks["accuracy"],
         images=checked,

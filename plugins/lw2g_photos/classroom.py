@@ -108,7 +108,7 @@ class Upload:
         """
         name = composed(self.class_name.strip())
         if not _can_be_a_folder(name):
-            raise DataError(f"no class can be called {shown(name)}", "rename its folder")
+            raise DataError(f"no class can be called {shown(name)}", "give another name")
         return root / name
 
 

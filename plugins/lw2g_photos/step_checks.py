@@ -306,7 +306,7 @@ def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
     for name in names:
         other = spelled.setdefault(_spelling(name), name)
         if other != name and name not in known:
-            remedy = f"rename the folder to {other!r} and learn from the model before"
+            remedy = f"go back to the model before and teach it these as {other!r}"
             if other not in known:
                 remedy = "join their folders and make the model again"
             yield f"{name!r} is a new class beside {other!r}: if both are one, {remedy}"

@@ -206,9 +206,11 @@ def _without_positions(saved: Saved, gone: set[int], *, undone: bool = False) ->
     numbers = [history.numbers[target] for target in targets]
     names = history.names
     lost = set(history.numbers) - set(numbers)
-    # no earlier step has asked of classes that the last one brought: its checks stay as they are
-    lost_names = set() if undone else {names[number] for number in lost}
-    steps = [_without_names(step, lost_names) for step in steps]
+    lost_names = {names[number] for number in lost}
+    for number, rest in enumerate(kept[len(kept) - len(steps) :]):
+        # a step before them has not asked of these classes: its checks stay as they are
+        if min(gone) < rest.info.seen:
+            steps[number] = _without_names(steps[number], lost_names)
     forgotten = dict(history.forgotten)
     if undone and lost:
         # a step that is taken back gives back its numbers, which are the last ones
@@ -255,9 +257,9 @@ def _without_places(step: Step, places: list[int]) -> Step:
 
 
 def _without_names(step: Step, gone: Set[str]) -> Step:
-    """Return a step whose checks name no class that is gone, and count no image of one."""
+    """Return a step whose checks name no class that is gone, count no image of one, and note that one is."""
     checks = dict(step.checks)
-    if not gone or "classes" not in checks:
+    if "classes" not in checks:
         return step
     entries = []
     for entry in checks["classes"]:
@@ -275,6 +277,7 @@ def _without_names(step: Step, gone: Set[str]) -> Step:
         pairs = checks.get(key, [])
         checks[key] = [pair for pair in pairs if gone.isdisjoint((pair["class"], pair.get("like")))]
     checks |= accuracy_of({entry["class"]: entry for entry in entries})
+    checks["forgotten_since"] = True
     return attrs.evolve(step, checks=checks)
 
 

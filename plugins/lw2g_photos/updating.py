@@ -119,7 +119,7 @@ def unlearn(
     if not less.manifest.tasks:
         raise ConfigError("the model would know no class any more", "remove its folder instead")
     tried = _all_of(saved, less, catalogue, device=device, weights=weights)
-    after, model, found, choice = _retaught(tried, less.manifest, is_forgotten=name is not None)
+    after, model, found, choice = _retaught(tried, less.manifest)
     look = partial(require_usable, catalogue=catalogue, whole=True, device=device, weights=weights)
     with reserved(out, directory) as place:
         write_model(after, model, found.calibration.tensors(), place, look)
@@ -175,14 +175,13 @@ def _all_of(
 
 
 def _retaught(
-    tried: Sequence[Untaught], less: Manifest, *, is_forgotten: bool
+    tried: Sequence[Untaught], less: Manifest
 ) -> tuple[Saved, TrainedModel, Measured, dict[str, Any] | None]:
     """Return a model that has learned all of its steps again, from the sums before the first one on.
 
     Args:
         tried: What it is chosen among, or itself.
         less: It, with the head of before.
-        is_forgotten: As for :func:`_noting`.
 
     Returns:
         The model as it is on disk, but for its tensors; as it computes; what it says of the images that it
@@ -204,21 +203,18 @@ def _retaught(
     }
     if less.history.steps:  # else nothing can be taken back any more
         learned = with_base(before, model.parts, learned)
-    noted = _noting(after.manifest, choice, found[taken], is_forgotten=is_forgotten)
+    noted = _noting(after.manifest, choice, found[taken])
     after = attrs.evolve(after, manifest=noted, learned=learned)
     return after, model, found[taken], choice
 
 
-def _noting(
-    manifest: Manifest, choice: Mapping[str, Any] | None, found: Measured, *, is_forgotten: bool
-) -> Manifest:
+def _noting(manifest: Manifest, choice: Mapping[str, Any] | None, found: Measured) -> Manifest:
     """Return a model whose last step notes what holds without what is forgotten now.
 
     Args:
         manifest: The model.
         choice: The choice that was made, None where there was none.
         found: What the model says of the images that it keeps.
-        is_forgotten: Whether a class is gone that the model of the last step knew.
     """
     history = manifest.history
     if not history.steps:
@@ -226,8 +222,6 @@ def _noting(
     *steps, last = history.steps
     # what the step cost stays as it was
     checks = {**last.checks, **told_of_left_out(found, manifest)}
-    if is_forgotten and found.measures["left_out_accuracy"] is not None:
-        checks["checked"] = 0  # images that were set apart have been asked of the model with that class
     if choice is not None:
         checks["choice"] = dict(choice)
     last = attrs.evolve(last, checks=checks)

@@ -95,9 +95,9 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     )
     lines = invoke("show", tmp_path).stdout.splitlines()
     assert lines[1:-1] == [
-        "final accuracy 85.62 % (FAA)",
+        "final accuracy 85.6 % (FAA)",
         "1 set for 2 tasks",
-        "after each task: 91.50 █▇ 85.62",
+        "after each task: 91.5 █▇ 85.6",
         "head chosen: ridge on 12 layers (90.0 % of 20 learned images, each left out as its task came, among "
         "the classes so far: for the choice alone)",
         "6 s; 1,000 numbers kept beside the backbone",

@@ -127,6 +127,13 @@ def step(checked: int, left_out: int, tested_on: str = "") -> dict[str, Any]:
             "80.0 % of 20 images from more (95 % interval 58.4 to 91.9): too few",
             "80 %",
         ),
+        # once a class is forgotten, what was asked before leads only where nothing else tells
+        (step(20, 140, "more") | {"forgotten_since": True}, "90.0 % of 140 images, each left out", "90 %"),
+        (
+            step(60, 0) | {"forgotten_since": True},
+            "80.0 % of 60 images of this step, not yet learned from, asked before a class was forgotten (",
+            "80 %",
+        ),
     ],
 )
 def test_one_accuracy_leads(report: dict[str, Any], accuracy: str, lowest: str) -> None:

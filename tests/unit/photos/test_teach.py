@@ -708,6 +708,42 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_images_without_a_folder_are_taught_by_the_name_of_their_class(
+    server: Server, tmp_path: Path
+) -> None:
+    """A field asks for it, with the known ones; what cannot be a name keeps the images; by keys alone."""
+    chosen = sorted(folder(tmp_path, "any", 2).iterdir())
+    with in_browser() as page:
+        page.goto(server.address)
+        page.wait_for_selector("#classes tr")
+        page.set_input_files("#files", tmp_path / "any" / "0.png")
+        page.wait_for_selector("#loose:has-text('Class of the 1 image:')")
+        page.focus("#leave")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#loose", state="hidden")
+        for some in (chosen[:2], chosen[2:]):  # a second choice joins the first
+            page.set_input_files("#files", some)
+        page.wait_for_selector("#loose:has-text('Class of the 6 images:')")
+        page.wait_for_selector("#named:focus")
+        known = page.locator("#known option").evaluate_all("(all) => all.map((one) => one.value)")
+        assert known == ["black", "grey"]
+        for typed, told in (("", "name the class first"), ("a/b", "give another name")):
+            page.fill("#named", typed)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(f"#message .error:has-text('{told}')")
+            assert page.is_visible("#loose")
+        page.fill("#named", "light")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#message:has-text('learned 6 images; the model is now')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+        page.wait_for_selector("#loose", state="hidden")
+        (tmp_path / "notes.txt").write_text("none")
+        page.set_input_files("#files", tmp_path / "notes.txt")
+        page.wait_for_selector("#message .error:has-text('no images that can be read (1 .txt)')")
+        assert page.is_hidden("#loose")
+
+
+@pytest.mark.slow
 def test_a_class_is_made_with_the_camera_and_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

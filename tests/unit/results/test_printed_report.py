@@ -249,7 +249,7 @@ def test_predictions_that_a_record_does_not_list_are_named(write_full_run, tmp_p
     out = str(tmp_path / "page.html")
     asked = [
         (["report", str(tmp_path)], "warning: left out: ", 1, "| 1 | 66.67 |"),
-        (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.67 %"),
+        (["show", str(damaged.path)], "warning: ", 0, "final accuracy 66.7 %"),
         (["show", str(damaged.path), "--all"], "warning: ", 0, "66.67"),
     ]
     if find_spec("vl_convert") is not None:  # of the extra `report`
