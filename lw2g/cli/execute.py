@@ -142,7 +142,7 @@ def tell(records: Mapping[Path, Mapping[str, Any]], directory: Path, catalogue: 
     if len(records) > 1:
         click.echo(f"runs: {directory} (all numbers: lw2g report {as_word(directory)})")
     else:
-        click.echo(f"run: {directory} (all numbers: lw2g show {as_word(directory)})")
+        click.echo(f"run: {directory} (more: lw2g show {as_word(directory)})")
     recommended = next_method(first)
     if recommended:
         # the tables of docs/use.md have it

@@ -124,6 +124,8 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
     """Print what was forgotten, and what of it may remain."""
     if len(names) > 1:
         raise click.UsageError(f"one class at a time, or in quotes: {as_word(' '.join(names))}")
+    if names:
+        require_model_first(model, Path(names[0]))
     name = names[0] if names else None
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))

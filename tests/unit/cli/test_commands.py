@@ -334,7 +334,7 @@ def test_run_starts_the_resolved_experiment(fake_catalogue, runner_calls, tmp_pa
     assert call["start"] == Path("here")
     assert (config.policy.name, config.constraints, config.baseline.config.epochs) == ("always", (), 2)
     assert config.run.protocol == "like-for-like"
-    assert "run: here (all numbers: lw2g show here)" in result.stdout
+    assert "run: here (more: lw2g show here)" in result.stdout
     assert "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes" in result.stdout
     (told,) = result.stderr.splitlines()
     assert told.startswith("note: glyphs and micro: embedded defaults to learn and test with, never results")
@@ -357,7 +357,7 @@ RECOMMENDED = (
                 "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
                 "3 sets for 10 tasks",
                 "right set found 85.7 %, by chance 38.0 % (PRA)",
-                "run: here (all numbers: lw2g show here)",
+                "run: here (more: lw2g show here)",
                 RECOMMENDED,
             ],
         ),
@@ -368,7 +368,7 @@ RECOMMENDED = (
                 "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
                 "1 set for 3 tasks",
                 "stopped after 3 of 10 tasks; go on with: lw2g continue here",
-                "run: here (all numbers: lw2g show here)",
+                "run: here (more: lw2g show here)",
             ],
         ),
         (
@@ -376,7 +376,7 @@ RECOMMENDED = (
             [
                 "final accuracy 122.0 % (FAA) on 2,000 test images of 100 classes",
                 "forgetting 7.2 points (FFM: best minus last accuracy, mean of old tasks)",
-                "run: here (all numbers: lw2g show here)",
+                "run: here (more: lw2g show here)",
             ],
         ),
     ],
@@ -444,7 +444,7 @@ def test_a_run_on_photos_ends_with_that_command(fake_catalogue, runner_calls):
     folder = {"name": "folder", "stream": "classes", "root": "photos", "test_share": 0.2, "boxes": None}
     runner_calls.outcome["config"] = {"benchmark": folder | {"more_roots": []}}
     next_line = "next, the model of this run: lw2g export here MODEL, then lw2g predict MODEL PHOTO\n"
-    assert invoke("run", "--out", "here").stdout.endswith(f"(all numbers: lw2g show here)\n{next_line}")
+    assert invoke("run", "--out", "here").stdout.endswith(f"(more: lw2g show here)\n{next_line}")
     runner_calls.outcome["done"] = 3
     assert "next" not in invoke("run", "--out", "there").stdout
 

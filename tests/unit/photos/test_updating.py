@@ -404,6 +404,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ),
         (("predict", models["first"]), "missing argument 'IMAGES...'"),
         (("learn", glyphs, models["first"]), f"the model comes first: lw2g learn {models['first']} {glyphs}"),
+        (("unlearn", "cat", models["first"]), f"the model comes first: lw2g unlearn {models['first']} cat"),
         (("test", glyphs, models["first"]), f"the model comes first: lw2g test {models['first']} {glyphs}"),
         (
             ("predict", next(glyphs.glob("cat/*/*")), models["first"]),
