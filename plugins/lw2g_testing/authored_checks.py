@@ -1,4 +1,4 @@
-"""Checks of what an author has written, before anything learns."""
+"""Checks of what an author has written, before anything runs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,7 @@ import difflib
 import inspect
 
 from lw2g.interfaces.component import Lazy
-from lw2g_testing.cases import (
-    NOT_THE_AUTHOR_S,
-    ContractViolation,
-    NotApplicable,
-    RaisedError,
-    Subject,
-    check,
-    methods_of,
-)
-from lw2g_testing.guards import seeded
-from lw2g_testing.small_run import NO_RUN, begin, opened
+from lw2g_testing.cases import NOT_THE_AUTHOR_S, RaisedError, Subject, check, methods_of
 
 _NEAR = 0.85
 """How like a method's name must be to one of the interface to be taken for it."""
@@ -48,25 +38,3 @@ def check_overrides_what_it_means(subject: Subject) -> None:
                 f"lw2g never calls {methods_of(made, name)}, but {meant}; rename it, or begin the name of a "
                 "helper with _"
             )
-
-
-@check("baseline", applies=lambda subject: subject.component.growth == "sets")
-def check_new_sets_are_new(subject: Subject) -> None:
-    """new_set returns a set of its own, also where it is given one to start from."""
-    with seeded(13):
-        try:
-            session = opened(subject)
-            begin(session, 0)
-        except Exception as error:  # a plugin's code may raise anything: learns_a_small_stream reports it
-            raise NotApplicable(NO_RUN) from error
-        parts = session.parts
-        source = parts.pool.newest
-        try:
-            made = parts.baseline.new_set(source)
-        except Exception:  # one that starts from no set, or from several, need not take this one
-            return
-    if made is source:
-        raise ContractViolation(
-            f"{methods_of(parts.baseline, 'new_set')} returns the set that it starts from; return a copy "
-            "(copy.deepcopy), which trains alone"
-        )
