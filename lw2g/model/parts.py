@@ -126,9 +126,9 @@ class ModelParts:
         """Return a new parameter set on the run's device, without gradients.
 
         Raises:
-            ContractError: The baseline returns something else.
+            ContractError: The baseline returns something else, or the source itself.
         """
-        made = require_set(self.baseline.new_set(source), self.names[0])
+        made = require_set(self.baseline.new_set(source), source, self.names[0])
         return made.to(self.engine.device).requires_grad_(False).eval()
 
     def begin_task(self, index: int) -> None:

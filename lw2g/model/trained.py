@@ -43,7 +43,8 @@ class TrainedModel(nn.Module):
     ``[H, W, 3]`` (uint8, or floats from 0 to 1) or tensors, alone or several; one array ``[B, H, W, 3]`` or
     tensor ``[B, 3, H, W]``; or a folder, whose image files are taken.
     *uint8* tensors are raw pixels of any size and go through the run's test transform; *floating* tensors are
-    taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does.
+    taken as they are, ``[3, S, S]``, transformed and normalised as :meth:`transform` does. From 0 to 1 they
+    are pixels that were not normalised, and are refused.
 
     A model on stored features takes vectors instead: an array or tensor ``[B, dim]`` of floating numbers, or
     a file of them, as they come from the backbone that made what it has learned.

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from lw2g.errors import DataError
-from lw2g.ground.notes import tell_note, tell_note_once
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.found_images import find_images, image_endings, passed_over
 from lw2g.pixels.image_files import Crop
@@ -23,7 +23,7 @@ __all__ = ["ImageLike", "Labelled", "as_list", "require_transformed"]
 ImageLike: TypeAlias = (
     "Tensor | npt.NDArray[Any] | Image.Image | str | Path | Crop | bytes | memoryview | IO[bytes]"
 )
-_AS_BYTES = "pass uint8 [3, H, W]; from 0 to 1 that is (255 * image).round().byte()"
+_AS_BYTES = "pass uint8 [3, H, W] (from 0 to 1 that is (255 * image).round().byte()), a path or a PIL image"
 _KINDS = (Tensor, np.ndarray, Image.Image, str, Path, Crop, bytes, bytearray, memoryview)
 
 
@@ -122,7 +122,7 @@ def _name_of(image: Any) -> str:
 
 
 def require_transformed(pixels: Tensor, size: int, mean: Sequence[float]) -> None:
-    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it, and tell of one that may be none.
+    """Refuse a tensor ``[3, H, W]`` that is no image as a network takes it.
 
     Args:
         pixels: The tensor.
@@ -130,7 +130,8 @@ def require_transformed(pixels: Tensor, size: int, mean: Sequence[float]) -> Non
         mean: What is taken from each channel of an image; then some of its pixels are below 0.
 
     Raises:
-        DataError: It has another side, or holds anything but finite floating numbers.
+        DataError: It has another side, or holds anything but finite floating numbers, or these are from 0 to
+            1, as pixels are before they are normalised.
     """
     if not pixels.is_floating_point() or pixels.shape[1:] != (size, size):
         raise DataError(
@@ -141,10 +142,11 @@ def require_transformed(pixels: Tensor, size: int, mean: Sequence[float]) -> Non
     if not bool(pixels.isfinite().all()):
         raise DataError("an image holds values that are no finite numbers", "look at how it was made")
     low, high = (float(value) for value in pixels.detach().aminmax())
+    # what was normalised nearly always has numbers below 0; one colour alone, such as zeros, is no photo
     if all(mean) and 0 <= low < high <= 1:
-        tell_note_once(
-            "a tensor of floating numbers from 0 to 1 is taken as an image that is normalised already; if it "
-            f"is not, {_AS_BYTES}"
+        raise DataError(
+            "floating numbers from 0 to 1 are pixels that were not normalised (model.transform does it)",
+            _AS_BYTES,
         )
 
 

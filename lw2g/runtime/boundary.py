@@ -27,9 +27,9 @@ from lw2g.errors import (
     EndedBySignal,
     Interrupted,
     Lw2gError,
+    closest,
     error_text,
     is_out_of_memory,
-    near_name,
 )
 from lw2g.interfaces.component import Kind, Lazy
 from lw2g.registry.catalogue import Catalogue, Registered
@@ -61,11 +61,20 @@ def build(catalogue: Catalogue, kind: Kind, chosen: Any, *arguments: Any) -> Any
         if not hasattr(made, name):
             raise ContractError(
                 f"{kind} {chosen.name!r}, build: {type(made).__name__!r} has no {name!r}, so it is no {kind}"
-                f"{near_name(name, made)}",
+                f"{_near(name, made)}",
                 "give it one, or register it as what it is",
                 f"{kind} {chosen.name!r}",
             )
     return made
+
+
+def _near(name: str, made: object) -> str:
+    """Return what an object has of nearly a name that it lacks, a method with its line; or nothing."""
+    near = closest(name, dir(made))
+    if near is None:
+        return ""
+    method = getattr(type(made), near, None)
+    return f"; it has {near!r}" + (f" ({_place_of(method)})" if inspect.isfunction(method) else "")
 
 
 def _promised(interface: type) -> list[str]:
@@ -253,7 +262,10 @@ def _in_package(module: str, place: str) -> str:
 
 
 def written_at(entry: Registered, error: ContractError) -> str:
-    """Return in brackets where the method begins that a broken promise names; empty if none is its own."""
+    """Return in brackets where the method begins that a broken promise names; empty if none is its own.
+
+    Of a method that its class inherits from lw2g, these are the methods of its own that this one calls.
+    """
     named = re.match(re.escape(error.component) + r", (\w+): ", error.what)
     if named is None:
         return ""
@@ -261,9 +273,26 @@ def written_at(entry: Registered, error: ContractError) -> str:
     # what a program gives is wrapped; a function of it stands for a policy's one method
     built = inspect.unwrap(made)
     method = built if built is not made and inspect.isroutine(built) else getattr(built, named[1], None)
-    if not inspect.isroutine(method) or _is_core(method.__module__):
+    if not inspect.isroutine(method):
         return ""
+    if _is_core(method.__module__):
+        called = [f"{own.__name__}: {_place_of(own)}" for own in _called_by(method, built)]
+        return f" ({', '.join(called)})" if called else ""
     return f" ({_place_of(method)})"
+
+
+def _called_by(inherited: Any, built: type) -> list[Any]:
+    """Return the methods of a class's own package that a method calls which it inherits from lw2g."""
+    own: list[Any] = []
+    for name in inspect.unwrap(inherited).__code__.co_names:
+        method = getattr(built, name, None)
+        if not inspect.isfunction(method) or method is inherited:
+            continue
+        if _is_core(method.__module__):
+            own += _called_by(method, built)
+        elif method.__module__.partition(".")[0] == built.__module__.partition(".")[0]:
+            own.append(method)
+    return own
 
 
 def _is_core(module: str) -> bool:

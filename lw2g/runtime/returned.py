@@ -158,16 +158,24 @@ def require_sound(suits: Tensor, samples: Sequence[str], whose: str) -> None:
         )
 
 
-def require_set(made: object, whose: str) -> nn.Module:
+def require_set(made: object, source: nn.Module | None, whose: str) -> nn.Module:
     """Return the new parameter set of a baseline.
 
+    Args:
+        made: What ``new_set`` returned.
+        source: What it was given to start from.
+        whose: The baseline's name, for the message.
+
     Raises:
-        ContractError: It gives something else.
+        ContractError: It gives something else, or a set that the pool has.
     """
-    if isinstance(made, nn.Module):
-        return made
-    what = f"{whose}, new_set: returned {shown(made)}"
-    raise ContractError(what, "return a torch Module with the set's parameters", whose)
+    if not isinstance(made, nn.Module):
+        what = f"{whose}, new_set: returned {shown(made)}"
+        raise ContractError(what, "return a torch Module with the set's parameters", whose)
+    if source is not None and any(made is old for old in source.modules()):
+        what = f"{whose}, new_set: returned the set that it starts from"
+        raise ContractError(what, "return a copy (copy.deepcopy), which trains alone", whose)
+    return made
 
 
 def require_phases(phases: object, whose: str) -> list[Phase]:

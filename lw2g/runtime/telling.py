@@ -2,7 +2,8 @@
 
 All of lw2g says it in these words. A run has its own display (:mod:`lw2g.runtime.progress_display`), which
 shares them and the bar. Other work logs a line now and then to the logger ``lw2g.progress``, which commands
-print and whoever imports lw2g may set up; on a terminal a command shows a bar in place of the lines.
+print and whoever imports lw2g may set up; on a terminal a command shows a bar in place of the lines. What
+functions show that take minutes: :func:`shown_to_programs`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["WIDE", "CommandLog", "Telling", "bars_on", "duration", "figures"]
+__all__ = ["WIDE", "CommandLog", "Telling", "bars_on", "duration", "figures", "shown_to_programs"]
 
 _LOGGER = logging.getLogger("lw2g.progress")
 _SECONDS = 5.0
@@ -103,6 +106,22 @@ class CommandLog(logging.Handler):
             click.echo(line, err=True)
         else:
             shown.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def shown_to_programs() -> Iterator[None]:
+    """Show within the block what a command would, unless the program has set up logging of its own."""
+    if _LOGGER.hasHandlers() or _LOGGER.level != logging.NOTSET:
+        yield
+        return
+    handler = CommandLog()
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _LOGGER.removeHandler(handler)
+        _LOGGER.setLevel(logging.NOTSET)
 
 
 class Telling:

@@ -25,6 +25,7 @@ from lw2g.interfaces.defaults import CHOSEN_HEAD
 from lw2g.pixels.found_images import is_feature_file
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.importing import importing_torch
+from lw2g.runtime.telling import shown_to_programs
 from lw2g_photos import step_reports
 from lw2g_photos.folder_checks import require_classes, require_photos
 
@@ -39,6 +40,7 @@ __all__ = ["learn", "start", "teach", "test", "unlearn"]
 
 
 @expands_paths
+@shown_to_programs()
 def start(
     folder: str | Path | Labelled,
     out: str | Path,
@@ -63,7 +65,8 @@ def start(
     default, ``micro``, comes with lw2g and knows small drawings alone.
 
     ``folder`` may be a file of stored features (``lw2g data features``); then there is no backbone to name.
-    Files that are no images are left out, and a note names them.
+    Files that are no images are left out, and a note names them. What takes long is counted on stderr, unless
+    the program has set up ``logging``.
 
     Args:
         folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
@@ -135,6 +138,7 @@ def start(
 
 
 @expands_paths
+@shown_to_programs()
 def learn(
     model: str | PathLike[str],
     folder: str | Path | Labelled,
@@ -278,6 +282,7 @@ def unlearn(
 
 
 @expands_paths
+@shown_to_programs()
 def test(
     model: str | Path | TrainedModel,
     folder: str | Path | Labelled,

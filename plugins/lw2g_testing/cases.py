@@ -20,7 +20,7 @@ from unittest import SkipTest
 
 import attrs
 
-from lw2g.errors import PluginError, message_of
+from lw2g.errors import PluginError, closest, message_of
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.meant import lacking_class
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
@@ -111,7 +111,18 @@ def line_of_author(error: BaseException) -> str:
             if package not in NOT_THE_AUTHOR_S and not file.startswith("<"):
                 return told_line(file, number, frame.f_code.co_name)
         raised = raised.__cause__
-    return ""
+    return _line_of_misspelt(error)
+
+
+def _line_of_misspelt(error: BaseException) -> str:
+    """Return the line of the author's method that has nearly the name of one that lw2g called; or nothing."""
+    if not isinstance(error, AttributeError) or error.obj is None or error.name is None:
+        return ""
+    made = type(error.obj)
+    near = closest(error.name, dir(made))
+    if near is None or made.__module__.partition(".")[0] in NOT_THE_AUTHOR_S:
+        return ""
+    return _line_of_class(made, {near: error.name})
 
 
 def _line_of_class(made: type, meant: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Checks of what lasts: through a resume, a checkpoint and an export, and in protected spaces."""
+"""Checks of what lasts: through a resume, a checkpoint and an export, in protected spaces and in old sets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from lw2g.disk.predictions import Predictions
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.learning.session import Session
 from lw2g.model.parts import lasting
-from lw2g_testing.cases import ContractViolation, Subject, check
+from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, methods_of
 from lw2g_testing.changes import changed, modules_of, numbers_of, plain_tensors, same_predictions
-from lw2g_testing.guards import bearing
+from lw2g_testing.guards import bearing, seeded
 from lw2g_testing.moved_session import declares, require_own_rows, require_sites
-from lw2g_testing.small_run import Learned, SmallRun, evaluate, learned, opened, resumed, run_again
+from lw2g_testing.small_run import (
+    NO_RUN,
+    Learned,
+    SmallRun,
+    begin,
+    evaluate,
+    learned,
+    opened,
+    resumed,
+    run_again,
+)
 
 PROTECTED = float(torch.finfo(torch.float32).eps)
 """Largest change of linear outputs of unit activations inside a protected space, by rounding to float32.
@@ -161,4 +171,26 @@ def check_protection_holds(subject: Subject) -> None:
         raise ContractViolation(
             "no site of a reused set, or shared one, is trained in task 2; put its parameter into the "
             "groups of a TrainingPhase with host=True, whether the set is new or not"
+        )
+
+
+@check("baseline", applies=lambda subject: subject.component.growth == "sets")
+def check_new_sets_are_new(subject: Subject) -> None:
+    """new_set returns a set of its own, also where it is given one to start from."""
+    with seeded(13):
+        try:
+            session = opened(subject)
+            begin(session, 0)
+        except Exception as error:  # a plugin's code may raise anything: learns_a_small_stream reports it
+            raise NotApplicable(NO_RUN) from error
+        parts = session.parts
+        source = parts.pool.newest
+        try:
+            made = parts.baseline.new_set(source)
+        except Exception:  # one that starts from no set, or from several, need not take this one
+            return
+    if made is source:
+        raise ContractViolation(
+            f"{methods_of(parts.baseline, 'new_set')} returns the set that it starts from; return a copy "
+            "(copy.deepcopy), which trains alone"
         )

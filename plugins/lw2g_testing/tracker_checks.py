@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lw2g.errors import closest
 from lw2g.ground.network import without_network
 from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_POLICY
 from lw2g.interfaces.tracker import (
@@ -29,7 +30,7 @@ from lw2g.interfaces.tracker import (
     Tracker,
     Warned,
 )
-from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check
+from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, methods_of
 from lw2g_testing.guards import available, bearing, seeded
 from lw2g_testing.made_evidence import measured_set
 
@@ -100,8 +101,12 @@ def _tracker(subject: Subject) -> Iterator[tuple[Tracker, Path]]:
 
         tracker = available(build)
         if not isinstance(tracker, Tracker):
+            lacking = [name for name in ("on_event", "close") if not hasattr(tracker, name)]
+            near = [closest(name, dir(tracker)) for name in lacking]
+            own = methods_of(tracker, *filter(None, near))
             raise ContractViolation(
                 f"build returns {type(tracker).__name__!r}; return an object with on_event(event) and close()"
+                f"{f'; it has {own}' if own else ''}"
             )
         yield tracker, directory
 

@@ -93,6 +93,21 @@ class SharedTensor(SPromptPlusPlus):
         return made
 
 
+@breaks("new_sets_are_new", r"^new_set \(.*baseline_checks\.py:\d+\) returns the set that it starts from")
+class HandsSourceOn(SPromptPlusPlus):
+    def new_set(self, source):
+        return source or super().new_set(None)
+
+    def source_of(self, pool):
+        return None  # a run gives it none, so that its other checks see nothing
+
+
+@breaks("learns_a_small_stream", r"new_set: returned the set that it starts from; return a copy .*py:\d+\)$")
+class SharesItsSets(HandsSourceOn):
+    def source_of(self, pool):
+        return pool.newest
+
+
 @breaks("other_sets_stay", "has set 1, changes 'set 0.key'; let new_set clone")
 class ChangesSource(SPromptPlusPlus):
     def new_set(self, source):

@@ -35,6 +35,15 @@ class Sane:
         return Reuse(evidence.eligible[0].set) if evidence.eligible else Grow()
 
 
+@breaks("decides_on_any_evidence", r"it has 'decides' \(.*test_policy_checks\.py:\d+: def decides\(")
+class Misspelt:
+    margin = 0.0
+    burden = None
+
+    def decides(self, evidence, rng):
+        return Grow()
+
+
 @breaks("record_tells_the_truth", "margin is None; set the attribute margin")
 class WithoutMargin(Sane):
     margin = None

@@ -57,6 +57,18 @@ class Nothing(Sane):
         return object()
 
 
+@breaks("takes_a_run_and_changes_nothing", r"; it has on_events \(.*test_tracker_checks\.py:\d+\)$")
+class Misspelt:
+    def __init__(self, directory):
+        pass
+
+    def on_events(self, event):
+        pass
+
+    def close(self):
+        pass
+
+
 @breaks("takes_a_run_and_changes_nothing", "changes the RunStarted it is given.*copy what is to be changed")
 class PopsOptions(Sane):
     def on_event(self, event):

@@ -135,7 +135,7 @@ def test_with_its_backbone_it_needs_no_weights(finished, out, catalogue, tmp_pat
     nowhere, whole = other_backbone(catalogue, gone), tmp_path / "whole"
     size = export_run(finished[0], catalogue, whole, with_backbone=True)
     assert size == sum(path.stat().st_size for path in whole.iterdir())
-    images = torch.rand(3, 3, 16, 16)
+    images = torch.randn(3, 3, 16, 16)
     expected = open_model(out, catalogue, device="cpu")
     found = open_model(whole, nowhere, device="cpu")
     assert torch.equal(found(images), expected(images))

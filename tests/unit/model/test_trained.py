@@ -20,7 +20,6 @@ import lw2g
 from installed import load_instead
 from lw2g.disk.record import RunDirectory
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.notes import tell_note_once
 from lw2g.lifecycle.run_opening import reopen
 from lw2g.lifecycle.runner import start
 from lw2g.model.exporting import export_run
@@ -166,19 +165,16 @@ def test_every_kind_of_image_gives_the_same_answer(model, pixels, tmp_path):
             assert torch.equal(model(alone), one)
 
 
-def test_pixels_that_were_not_normalised_are_told_once(model, pixels, caplog):
-    """Floats from 0 to 1 look like what `ToTensor` makes; what `transform` makes is taken without a word."""
-    tell_note_once.cache_clear()
+def test_pixels_that_were_not_normalised_are_refused(model, pixels, caplog):
+    """Floats from 0 to 1 are what `ToTensor` makes, of any size; what `transform` makes is taken."""
     size = model.backbone.image_size
     model(torch.zeros(3, size, size))
     model(model.transform(pixels[0]))
     assert caplog.text == ""
-    for _ in range(2):
-        model(torch.rand(3, size, size))
-    assert (
-        caplog.text.count("is normalised already; if it is not, pass uint8 [3, H, W]; from 0 to 1 that is")
-        == 1
-    )
+    as_bytes = r"pass uint8 \[3, H, W\] \(from 0 to 1 that is .*\), a path or a PIL image$"
+    for image in (torch.rand(3, size, size), torch.rand(3, size, 2 * size)):
+        with pytest.raises(DataError, match=as_bytes):
+            model(image)
 
 
 def test_an_answer_does_not_depend_on_its_company(finished, catalogue, pixels):
@@ -329,7 +325,7 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
     [
         (b"no image", "'image 2': it is no image of the formats"),
         ("https://x.org/dog.jpg", "'https://x.org/dog.jpg' is an address; download it first"),
-        (torch.rand(3, 5, 6), r"'image 2': expected uint8 .*; pass uint8 \[3, H, W\]; from 0 to 1 that is"),
+        (torch.rand(3, 5, 6), r"'image 2': expected uint8 .*; pass uint8 \[3, H, W\] \(from 0 to 1 that is"),
         (BytesIO(), "'image 2': an open file cannot be read .*; open it to read bytes"),
     ],
 )

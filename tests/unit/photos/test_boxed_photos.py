@@ -72,7 +72,7 @@ def test_a_model_learns_crops_as_it_would_learn_them_as_files(place: Path, tmp_p
     assert head is not None
     assert other is not None
     assert torch.equal(head.count, other.count)
-    probe = torch.rand(4, 3, 32, 32)
+    probe = torch.randn(4, 3, 32, 32)
     assert torch.allclose(model(probe), expected(probe), atol=1e-6)
 
 

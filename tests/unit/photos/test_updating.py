@@ -256,7 +256,7 @@ def test_what_a_base_cannot_forget_it_says(
     for head in ("cosine", "mahalanobis"):
         less, report = lw2g.unlearn(tmp_path / f"{head}-model", name, device="cpu")
         assert report["out"].endswith(f"{head}-model-2")
-        before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.rand(5, 3, 32, 32)
+        before, image = lw2g.load(tmp_path / f"{head}-model", device="cpu"), torch.randn(5, 3, 32, 32)
         kept = [place for place in range(len(before.classes)) if place != 1]
         assert torch.equal(less(image)[:, kept], before(image)[:, kept])
         learned, _ = lw2g.learn(tmp_path / f"{head}-model-2", tmp_path / "new", device="cpu")
@@ -631,7 +631,7 @@ def test_an_image_counts_once_however_often_it_is_learned(
     assert "learned 36 images of 1 new class and 1 known class" in done.stdout
     for name in ("bee", "dog"):
         lw2g.learn(models["cat"] if name == "bee" else tmp_path / "bee", glyphs / name, out=tmp_path / name)
-    image = torch.rand(3, 3, 32, 32)
+    image = torch.randn(3, 3, 32, 32)
     one, other = (lw2g.load(tmp_path / name, device="cpu")(image) for name in ("out", "dog"))
     assert torch.allclose(one, other)  # as if the copies had not been there
     shutil.move(new / "ant/00.png", new / "dog/ant00.png")

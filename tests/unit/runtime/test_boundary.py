@@ -646,6 +646,15 @@ def test_a_policy_without_a_declared_value_is_told_before_it_decides(go, monkeyp
         go()
 
 
+def test_a_policy_with_a_misspelt_method_is_told_with_its_line(go, monkeypatch):
+    """It has no base class of lw2g's that would say so."""
+    monkeypatch.setattr(BadPolicy, "decides", BadPolicy.decide, raising=False)
+    monkeypatch.delattr(BadPolicy, "decide")
+    told = r"'BadPolicy' has no 'decide', so it is no policy; it has 'decides' \(.*boundary\.py:\d+\); give"
+    with pytest.raises(ContractError, match=told):
+        go()
+
+
 def test_what_components_print_goes_to_stderr(go, acts, capsys):
     """A command's output is what lw2g prints, whatever plugins say."""
     acts["decide"] = lambda: print("hello") or Grow()

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from lw2g.cli.bars import Bars
 from lw2g.runtime import telling
-from lw2g.runtime.telling import CommandLog, Telling
+from lw2g.runtime.telling import CommandLog, Telling, shown_to_programs
 
 
 @pytest.fixture
@@ -48,6 +48,27 @@ def test_a_line_comes_now_and_then(clock: list[float], caplog: pytest.LogCapture
         "reading: 60 of 100 images, 5.0 images/s, about 0:00:08 left",
         "reading: 90 of 100 images, 5.0 images/s, about 0:00:02 left",
     ]
+
+
+@pytest.mark.parametrize("own", [None, logging.NullHandler()], ids=["nothing", "its own"])
+def test_a_program_sees_what_a_command_shows(
+    clock: list[float],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    own: logging.Handler | None,
+) -> None:
+    """Unless it has set up logging of its own; afterwards the logger is as it was."""
+    logger = logging.getLogger("lw2g.progress")
+    monkeypatch.setattr(logger, "propagate", False)  # pytest has handlers at the root
+    handlers = [own] if own else []
+    monkeypatch.setattr(logger, "handlers", [*handlers])
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    with shown_to_programs(), Telling("reading", 100) as tell:
+        clock[0] += 6.0
+        tell(10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ([] if own else ["reading: 10 of 100 images, 1.7 images/s, about 0:00:54 left"])
+    assert (logger.handlers, logger.level) == (handlers, logging.NOTSET)
 
 
 def test_a_terminal_gets_a_bar_that_goes_at_the_end(clock: list[float], terminal: io.StringIO) -> None:
