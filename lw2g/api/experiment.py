@@ -133,17 +133,22 @@ class Experiment:
         Raises:
             Lw2gError: It cannot be run, and nothing is missing.
         """
-        from lw2g.lifecycle.estimate import estimate, missing_packages, missing_parts
+        from lw2g.lifecycle.estimate import missing_packages, missing_parts
 
         packages = missing_packages(self.config, self.catalogue)
         try:
-            return estimate(self.config, self.catalogue, tasks=tasks).times(runs), packages
+            return self._estimate(tasks).times(runs), packages
         except (ConfigError, DataError):
             # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
             return None, missing + packages
+
+    def _estimate(self, tasks: int | None) -> Estimate:
+        from lw2g.lifecycle.estimate import estimate
+
+        return estimate(self.config, self.catalogue, tasks=tasks)
 
     @contextmanager
     @expands_paths
@@ -206,6 +211,11 @@ class Fork(Experiment):
     def announcements(self) -> Iterator[str]:
         """Yield what was noticed about its options; the other run has told the rest."""
         yield from self.notes
+
+    def _estimate(self, tasks: int | None) -> Estimate:
+        from lw2g.lifecycle.forking import estimate_fork
+
+        return estimate_fork(self.parent, self.task - 1, self.resolved, self.catalogue, tasks=tasks)
 
     def start(
         self,

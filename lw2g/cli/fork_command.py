@@ -12,6 +12,7 @@ from lw2g.api.arguments import METHODS, RunConfig
 from lw2g.api.experiment import fork_of
 from lw2g.cli.execute import announce, run_one
 from lw2g.cli.paths import AnyPath
+from lw2g.cli.printed_estimate import dry_run_options, require_dry, tell_cost
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
 from lw2g.errors import ConfigError
@@ -48,6 +49,7 @@ class _ForkCommand(LongCommand):
 @settings_option(api.fork, "overrides")
 @options_of(api.fork, "tasks")
 @field_option(RunConfig, "devices", cls=Further)
+@dry_run_options
 def fork(
     run: Path,
     at_task: int,
@@ -57,12 +59,18 @@ def fork(
     settings: dict[str, Any],
     tasks: int | None,
     devices: int | None,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Print the progress, and what the run has reached."""
+    """Print the progress, and what the run has reached; with --dry-run what it would cost."""
+    require_dry(dry_run=dry_run, as_json=as_json)
     # a fork is an experiment of its own: on how many devices it runs stands in its configuration
     if devices is not None:
         settings = settings | {"run.devices": devices}
     experiment = fork_of(run, at_task, policy=policy, constraints=constraints or None, overrides=settings)
     announce(experiment)
+    if dry_run:
+        tell_cost(experiment, tasks=tasks, runs=1, as_json=as_json)
+        return
     with experiment.new_directory(out) as directory:
         run_one(experiment, directory, tasks)
