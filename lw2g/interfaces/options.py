@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -12,8 +13,10 @@ __all__ = [
     "ROLES",
     "UNCOUNTED",
     "UNPUBLISHED",
+    "OtherThan",
     "Role",
     "batch_size_of",
+    "idle_options",
     "option",
     "options_of_role",
     "published_differences",
@@ -31,6 +34,16 @@ UNPUBLISHED: Any = object()
 """Marks an option for which the method's authors published no value."""
 
 
+@attrs.frozen
+class OtherThan:
+    """All values but one, for ``unless`` of :func:`option`."""
+
+    value: Any
+
+    def __contains__(self, value: object) -> bool:
+        return bool(value != self.value)
+
+
 def option(
     default: Any,
     help: str,
@@ -42,6 +55,7 @@ def option(
     names: str | None = None,
     own: tuple[str, ...] = (),
     wrapped: bool = False,
+    unless: Mapping[str, Container[Any]] | None = None,
     role: Role = "learned",
 ) -> Any:
     """Declare one option of a config class.
@@ -59,6 +73,8 @@ def option(
         names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
         own: With ``names``, further values, which name no component.
         wrapped: With ``names``, that it counts only where another option names a component that wraps one.
+        unless: Values of other options of the class, by their names, beside which nothing reads it, such as
+            ``{"schedule": ("constant",)}``; one of several is enough. Who has set it is told so.
         role: What it is, which reports, protocols, continued runs and rehearsals ask. ``"learned"``: part of
             what is learned, or of what it is learned from. ``"batch"``: that, and the images per step of
             training. ``"protocol"``, of a benchmark: part of the training transform, which the hash of the
@@ -76,9 +92,27 @@ def option(
         metadata["literal"] = dict(literal)
     if names is not None:
         metadata |= {"names": names, "own": own, "wrapped": wrapped}
+    if unless:
+        metadata["unless"] = dict(unless)
     if role != "learned":
         metadata["role"] = role
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)
+
+
+def idle_options(config: Any) -> dict[str, str]:
+    """Return the options that nothing reads beside the others, as they declare it (``unless``).
+
+    Returns:
+        By the option's name what to say of it, such as ``"is not read: schedule=constant"``.
+    """
+    idle: dict[str, str] = {}
+    for field in attrs.fields(type(config)):
+        for other, values in field.metadata.get("unless", {}).items():
+            value = getattr(config, other)
+            if value in values:
+                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                idle.setdefault(field.name, f"is not read: {other}={text}")
+    return idle
 
 
 def role_of(field: attrs.Attribute[Any]) -> Role:
