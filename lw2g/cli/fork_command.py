@@ -15,6 +15,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import dry_run_options, require_dry, tell_cost
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
+from lw2g.config.settings import RUN_OPTIONS
 from lw2g.errors import ConfigError
 
 __all__ = ["fork"]
@@ -35,6 +36,9 @@ class _ForkCommand(LongCommand):
             what = f"no such option: {error.option_name}"
             if error.option_name == "--task":
                 raise ConfigError(what, "the last task that is taken over is --at-task K") from error
+            name = error.option_name.removeprefix("--")
+            if name in RUN_OPTIONS:
+                raise ConfigError(what, f"a fork takes it as --set run.{name}=VALUE") from error
             if error.option_name not in ("--baseline", *(f"--{word}" for word in METHODS)):
                 raise
             raise ConfigError(what, "a fork keeps its method; start a new run") from error
@@ -70,7 +74,7 @@ def fork(
     experiment = fork_of(run, at_task, policy=policy, constraints=constraints or None, overrides=settings)
     announce(experiment)
     if dry_run:
-        tell_cost(experiment, tasks=tasks, runs=1, as_json=as_json)
+        tell_cost(experiment, tasks=tasks, runs=1, as_json=as_json, out=out)
         return
     with experiment.new_directory(out) as directory:
         run_one(experiment, directory, tasks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -40,7 +41,9 @@ def require_dry(*, dry_run: bool, as_json: bool) -> None:
         raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
 
 
-def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool) -> None:
+def tell_cost(
+    experiment: Experiment, *, tasks: int | None, runs: int, as_json: bool, out: Path | None = None
+) -> None:
     """Estimate the runs of an experiment, and print the result; write nothing.
 
     What is missing is listed; without data or weights nothing is estimated.
@@ -48,7 +51,7 @@ def tell_cost(experiment: Experiment, *, tasks: int | None, runs: int, as_json: 
     Raises:
         click.exceptions.Exit: Something is missing.
     """
-    cost, missing = experiment.cost(tasks=tasks, runs=runs)
+    cost, missing = experiment.cost(tasks=tasks, runs=runs, out=out)
     if as_json:
         click.echo(json.dumps({"missing": missing, "cost": cost and cost.as_mapping()}, indent=1))
     else:

@@ -59,7 +59,8 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     execute.announce(experiment)
     _tell_rule(experiment, values)
     if values["dry_run"]:
-        tell_cost(experiment, tasks=values["tasks"], runs=len(cells) or 1, as_json=values["as_json"])
+        asked = {name: values[name] for name in ("tasks", "as_json", "out")}
+        tell_cost(experiment, runs=len(cells) or 1, **asked)
         return
     fetch_missing(context, experiment, agreed=yes)
     if cells:

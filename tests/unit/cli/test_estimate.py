@@ -72,6 +72,8 @@ def test_a_fork_is_estimated_from_its_task_on(lw2g, tmp_path):
         (["--set", "baseline.head=lda"], "does not fit other values of baseline.head"),
         (["--at-task", "2"], "nothing is left to learn"),
         (["--tasks", "3"], "cannot stop after task 3"),
+        (["--out", "first"], "'first' holds a run already"),
+        (["--seed", "3"], "no such option: --seed; a fork takes it as --set run.seed=VALUE"),
     ):
         refused = lw2g(*fork, *words)
         assert (refused.exit_code, refused.stdout) == (2, "")
@@ -182,6 +184,7 @@ def test_a_package_that_is_not_here_is_missing(lw2g, monkeypatch):
     [
         # a number of processes that the machine has no cores for
         ((*DRY, "--devices", "1000"), "--devices: 1000 is too many"),
+        ((*DRY, "--out", __file__), "is no directory; choose another --out"),
         (("run", "--json"), "--json goes with --dry-run"),
         (("fork", ".", "--at-task", "1", "--json"), "--json goes with --dry-run"),
     ],
