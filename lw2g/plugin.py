@@ -131,7 +131,6 @@ if TYPE_CHECKING:
     from lw2g.interfaces.head import HeadContext as HeadContext
     from lw2g.interfaces.memory import SpaceOptions as SpaceOptions
     from lw2g.interfaces.metric import Metric as Metric
-    from lw2g.interfaces.options import OtherThan as OtherThan
     from lw2g.interfaces.options import option as option
     from lw2g.interfaces.phase import ComputePhase as ComputePhase
     from lw2g.interfaces.phase import ParameterGroup as ParameterGroup
@@ -245,7 +244,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "A plugin and its options": {
         "lw2g.registry.markers": ("hookimpl",),
         "lw2g.interfaces.component": ("lazy", "Alias"),
-        "lw2g.interfaces.options": ("OtherThan", "option"),
+        "lw2g.interfaces.options": ("option",),
         "lw2g.blocks.options": ("blocks_option",),
         "lw2g.interfaces.deviations": ("Deviation", "NEW_SETS_MERGED", "UNSEEN_MASKED", "PLAIN_IMAGES"),
         "lw2g.blocks.presets": ("PresetFile",),

@@ -8,7 +8,7 @@ import attrs
 from attrs.validators import deep_iterable, ge, gt, min_len, optional
 
 from lw2g.interfaces.defaults import DEFAULT_CARRY, DEFAULT_MOTION
-from lw2g.interfaces.options import OtherThan, option
+from lw2g.interfaces.options import option
 from lw2g.vit.pool_words import LAYERS_HELP, POOL_HELP, PoolWord, check_layers, in_timm
 
 __all__ = [
@@ -123,7 +123,7 @@ class ScheduleOptions(SteppingOptions):
         30,
         "epochs between the drops of the step schedule",
         validator=ge(1),
-        unless={"schedule": OtherThan("step")},
+        only={"schedule": ("step",)},
     )
     warmup_epochs: int = option(
         0,
@@ -244,7 +244,7 @@ class ReplayOptions:
         "clusters per class of multi-centroid",
         validator=ge(1),
         published=10,
-        unless={"statistics": OtherThan("multi-centroid")},
+        only={"statistics": ("multi-centroid",)},
     )
     replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
     replay_lr: float = option(

@@ -15,7 +15,6 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.printed_estimate import dry_run_options, require_dry, tell_cost
 from lw2g.cli.shared_options import component_option, constraint_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, field_option, help_of, option_of, options_of
-from lw2g.config.settings import RUN_OPTIONS
 from lw2g.errors import ConfigError
 
 __all__ = ["fork"]
@@ -37,7 +36,7 @@ class _ForkCommand(LongCommand):
             if error.option_name == "--task":
                 raise ConfigError(what, "the last task that is taken over is --at-task K") from error
             name = error.option_name.removeprefix("--")
-            if name in RUN_OPTIONS:
+            if name in ("seed", "device", "precision"):
                 raise ConfigError(what, f"a fork takes it as --set run.{name}=VALUE") from error
             if error.option_name not in ("--baseline", *(f"--{word}" for word in METHODS)):
                 raise

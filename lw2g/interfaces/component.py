@@ -192,7 +192,7 @@ class Component:
         unread: ``unread(config)`` returns the options that nothing reads beside the others, each with what to
             say of it, such as ``{"epochs": "is not read: adapt=none trains nothing"}``. A run tells those
             that somebody has set, and a sweep refuses cells that differ in them alone. Where it is left out,
-            options declare it themselves (``option(unless=...)``).
+            options declare it themselves (``only`` and ``unless`` of ``option``).
         aliases: Names by which users look for it.
     """
 

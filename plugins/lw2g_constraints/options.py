@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 from attrs.validators import and_, ge, gt, le
 
-from lw2g.plugin import OtherThan, option
+from lw2g.plugin import option
 
 __all__ = ["CpkConfig", "FreezeConfig", "LgclConfig", "OrthogonalConfig", "PgpConfig"]
 
@@ -74,13 +74,13 @@ class LgclConfig:
     file: Path | None = option(
         None,
         "precomputed: file of text vectors (.safetensors or .npz)",
-        unless={"encoder": OtherThan("precomputed")},
+        only={"encoder": ("precomputed",)},
     )
     model: str = option(
         "openai/clip-vit-large-patch14",
         "hf-clip: folder of a CLIP model, or its name in the local cache; never downloaded",
         published="openai/clip-vit-large-patch14",
-        unless={"encoder": OtherThan("hf-clip")},
+        only={"encoder": ("hf-clip",)},
     )
     names: Path | None = option(
         None, "JSON table from class names to words; empty: the benchmark's class names are used"

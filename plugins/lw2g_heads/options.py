@@ -8,7 +8,7 @@ from typing import Any, Literal
 import attrs
 from attrs.validators import ge, gt, le, lt, optional
 
-from lw2g.plugin import OtherThan, option
+from lw2g.plugin import option
 
 __all__ = [
     "AnaCPConfig",
@@ -111,7 +111,7 @@ class RidgeConfig:
         "top-k: share of the random features that an image keeps",
         validator=[gt(0), le(1)],
         published=0.3,
-        unless={"lift": OtherThan("top-k")},
+        only={"lift": ("top-k",)},
     )
 
 

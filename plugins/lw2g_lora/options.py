@@ -10,7 +10,6 @@ from attrs.validators import deep_iterable, ge, gt, le, lt, optional
 from lw2g.plugin import (
     HeadOptions,
     LowRankOptions,
-    OtherThan,
     ReplayOptions,
     ScheduleOptions,
     SteppingOptions,
@@ -132,7 +131,7 @@ class InfLoraConfig(SteppingOptions, LowRankOptions):
     )
 
 
-_CLOSED_FORM = {"head": OtherThan("linear")}
+_TRAINED_HEAD = {"head": ("linear",)}
 
 
 @attrs.frozen(kw_only=True)
@@ -183,20 +182,22 @@ class SlcaConfig(HeadOptions):
         "epochs of alignment, of a step per seen class; 0: none",
         validator=ge(0),
         published=5,
-        unless=_CLOSED_FORM,
+        only=_TRAINED_HEAD,
     )
     align_samples: int = option(
         256,
         "samples per class and epoch of alignment, and per step",
         validator=ge(1),
         published=256,
-        unless={**_CLOSED_FORM, "align_epochs": (0,)},
+        only=_TRAINED_HEAD,
+        unless={"align_epochs": (0,)},
     )
     temperature: float = option(
         0.1,
         "temperature of alignment, over the norm of the logits",
         validator=gt(0),
-        unless={**_CLOSED_FORM, "align_epochs": (0,)},
+        only=_TRAINED_HEAD,
+        unless={"align_epochs": (0,)},
     )
 
 

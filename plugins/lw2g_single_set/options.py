@@ -9,7 +9,6 @@ from attrs.validators import ge, gt, le, optional
 
 from lw2g.plugin import (
     HeadOptions,
-    OtherThan,
     PrefixOptions,
     RandomFeatureOptions,
     SteppingOptions,
@@ -117,7 +116,7 @@ class SsiatConfig(HeadOptions):
         "epochs of alignment, of a step per seen class; 0: none",
         validator=ge(0),
         published=5,
-        unless={"head": OtherThan("linear")},
+        only={"head": ("linear",)},
     )
     head_carry: str = option(
         "shift",

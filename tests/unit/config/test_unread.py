@@ -158,10 +158,10 @@ def test_options_are_declared_beside_options_that_are_there():
     for config in (*installed, *OWN_SECTIONS.values()):
         fields = attrs.fields_dict(config)
         for name, field in fields.items():
-            declared = field.metadata.get("unless", {})
-            for other in declared:
-                above = fields[other].metadata.get("unless", {})
-                assert above.items() <= declared.items(), f"{config.__name__}.{name}"
+            for other in (*field.metadata.get("unless", {}), *field.metadata.get("only", {})):
+                for word in ("unless", "only"):
+                    above = fields[other].metadata.get(word, {})
+                    assert above.items() <= field.metadata.get(word, {}).items(), f"{config.__name__}.{name}"
 
 
 def test_heads_say_whether_they_have_random_features(monkeypatch):
