@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from lw2g.api.tabular import RunRecord
-from lw2g.config.directory import new_directory
+from lw2g.config.directory import new_directory, require_new
 from lw2g.config.explain import explain_resolved
 from lw2g.config.own_rule import own_rule, rule_note
 from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
@@ -120,30 +120,40 @@ class Experiment:
         root = default_root() if chosen.config.root is None else chosen.config.root.absolute()
         return None if data.lies_below(root) else (data, root)
 
-    def cost(self, *, tasks: int | None = None, runs: int = 1) -> tuple[Estimate | None, list[str]]:
+    def cost(
+        self, *, tasks: int | None = None, runs: int = 1, out: Path | None = None
+    ) -> tuple[Estimate | None, list[str]]:
         """Estimate what it costs on some images of its first two tasks; nothing is written.
 
         Args:
             tasks: As for :func:`lw2g.run`.
             runs: How many runs of it are meant, such as one per seed.
+            out: The directory that it is to have.
 
         Returns:
             The cost, None without data and weights; and a line for each missing part: these, and packages.
 
         Raises:
-            Lw2gError: It cannot be run, and nothing is missing.
+            Lw2gError: It cannot be run, and nothing is missing; or the directory is in use.
         """
-        from lw2g.lifecycle.estimate import estimate, missing_packages, missing_parts
+        from lw2g.lifecycle.estimate import missing_packages, missing_parts
 
+        if out is not None:
+            require_new(self.config, out, inputs=self.reads)
         packages = missing_packages(self.config, self.catalogue)
         try:
-            return estimate(self.config, self.catalogue, tasks=tasks).times(runs), packages
+            return self._estimate(tasks).times(runs), packages
         except (ConfigError, DataError):
             # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
             return None, missing + packages
+
+    def _estimate(self, tasks: int | None) -> Estimate:
+        from lw2g.lifecycle.estimate import estimate
+
+        return estimate(self.config, self.catalogue, tasks=tasks)
 
     @contextmanager
     @expands_paths
@@ -206,6 +216,11 @@ class Fork(Experiment):
     def announcements(self) -> Iterator[str]:
         """Yield what was noticed about its options; the other run has told the rest."""
         yield from self.notes
+
+    def _estimate(self, tasks: int | None) -> Estimate:
+        from lw2g.lifecycle.forking import estimate_fork
+
+        return estimate_fork(self.parent, self.task - 1, self.resolved, self.catalogue, tasks=tasks)
 
     def start(
         self,

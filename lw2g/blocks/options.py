@@ -59,17 +59,19 @@ def schedule_option(default: Literal["constant", "step", "cosine"]) -> Any:
     )
 
 
+_STEPPING = (
+    "official: every epoch but the first has the schedule's rate of the epoch before, as in the released "
+    "code; exact: its own rate"
+)
+_CONSTANT = {"schedule": ("constant",)}
+
+
 # without slots, like the next ones: a config class can derive from several of them
 @attrs.frozen(kw_only=True, slots=False)
 class SteppingOptions:
     """How the formula of a schedule is applied to the epochs."""
 
-    stepping: Stepping = option(
-        "official",
-        "official: every epoch but the first has the schedule's rate of the epoch before, as in the released "
-        "code; exact: its own rate",
-        published="official",
-    )
+    stepping: Stepping = option("official", _STEPPING, published="official")
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -107,6 +109,7 @@ class HeadOptions(RandomFeatureOptions):
     head_residual: bool = option(
         False,
         "whether a carried scatter gets what the carry leaves unexplained on held-out classes",
+        unless={"head_carry": ("none",)},
     )
 
 
@@ -114,17 +117,25 @@ class HeadOptions(RandomFeatureOptions):
 class ScheduleOptions(SteppingOptions):
     """Learning-rate schedules of the HiDe-Prompt family (timm's)."""
 
+    stepping: Stepping = option("official", _STEPPING, published="official", unless=_CONSTANT)
     schedule: Literal["constant", "step", "cosine"] = schedule_option("constant")
-    decay_epochs: int = option(30, "epochs between the drops of the step schedule", validator=ge(1))
+    decay_epochs: int = option(
+        30,
+        "epochs between the drops of the step schedule",
+        validator=ge(1),
+        only={"schedule": ("step",)},
+    )
     warmup_epochs: int = option(
         0,
         "epochs over which a step or cosine schedule rises from 1e-6, in place of its own rates",
         validator=ge(0),
+        unless=_CONSTANT,
     )
     schedule_tasks: Literal["all", "first"] = option(
         "all",
         "tasks with the schedule; the others are trained at the full rate",
         literal={"first": "the release keeps stepping the scheduler of the first task's optimizer"},
+        unless=_CONSTANT,
     )
 
 
@@ -228,11 +239,27 @@ class ReplayOptions:
         "statistics kept of a class's features",
         published="multi-centroid",
     )
-    clusters: int = option(10, "clusters per class of multi-centroid", validator=ge(1), published=10)
+    clusters: int = option(
+        10,
+        "clusters per class of multi-centroid",
+        validator=ge(1),
+        published=10,
+        only={"statistics": ("multi-centroid",)},
+    )
     replay_epochs: int = option(30, "epochs of replay from the statistics", validator=ge(0), published=30)
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+    replay_lr: float = option(
+        0.005,
+        "learning rate of replay",
+        validator=gt(0),
+        published=0.005,
+        unless={"replay_epochs": (0,)},
+    )
     replay_batch: int = option(
-        120, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=120
+        120,
+        "samples of replay per step, and drawn per cluster in an epoch",
+        validator=ge(1),
+        published=120,
+        unless={"replay_epochs": (0,)},
     )
 
 

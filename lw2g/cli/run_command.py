@@ -14,11 +14,10 @@ from lw2g.api.experiment import Experiment
 from lw2g.cli import execute
 from lw2g.cli.fetching import fetch_missing
 from lw2g.cli.paths import AnyPath
-from lw2g.cli.printed_estimate import tell_cost
+from lw2g.cli.printed_estimate import dry_run_options, require_dry, tell_cost
 from lw2g.cli.shared_options import (
     ExperimentCommand,
     experiment_options,
-    json_option,
     typed_experiment,
     typed_options,
 )
@@ -33,21 +32,17 @@ __all__ = ["config", "run"]
 _SAME_OPTIONS = """It takes the options of `lw2g run`; --out, --seeds and --orders do not belong to a
 configuration and have no effect."""
 
-_DRY_RUN = "Print the run's cost and what is missing (exit code 2 if anything is); run nothing."
-
 
 @click.command(cls=ExperimentCommand, help=help_of(api.run))
 @experiment_options
 @options_of(api.run, "tasks", cls=Further)
 @click.option("--yes", is_flag=True, cls=Further, help="Fetch a missing published data set without asking.")
-@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
-@json_option("With --dry-run: print JSON.", cls=Further)
+@dry_run_options
 @option_of(Experiment.start, "settled", hidden=True, type=AnyPath(path_type=Path, file_okay=False))
 @click.pass_context
 def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     """Print the progress, and what the run has reached; with --dry-run what it would cost."""
-    if values["as_json"] and not values["dry_run"]:
-        raise click.UsageError("--json goes with --dry-run; for a finished run: lw2g show RUN --json")
+    require_dry(dry_run=values["dry_run"], as_json=values["as_json"])
     if values["seed"] is not None and values["seeds"] is not None:
         raise click.UsageError("--seed and --seeds exclude each other")
     several = [name for name in ("seeds", "orders") if values[name] is not None]
@@ -64,7 +59,8 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     execute.announce(experiment)
     _tell_rule(experiment, values)
     if values["dry_run"]:
-        tell_cost(experiment, tasks=values["tasks"], runs=len(cells) or 1, as_json=values["as_json"])
+        asked = {name: values[name] for name in ("tasks", "as_json", "out")}
+        tell_cost(experiment, runs=len(cells) or 1, **asked)
         return
     fetch_missing(context, experiment, agreed=yes)
     if cells:

@@ -39,6 +39,7 @@ __all__ = [
     "holds_model",
     "missing_run",
     "new_directory",
+    "require_new",
     "require_outside",
     "require_run",
     "runs_of_sweep",
@@ -100,8 +101,7 @@ def new_directory(
         ConfigError: ``out`` is in use, lies in what is read, or is not a valid path.
     """
     if out is not None:
-        _require_free(out)
-        require_outside(out, *folders_of(config.benchmark.config), *inputs)
+        require_new(config, out, inputs=inputs)
     place = out or RUNS
     # the innermost first, in which order they can be removed
     new = [folder for folder in (place, *place.parents) if not folder.exists()]
@@ -121,6 +121,12 @@ def new_directory(
                 with suppress(FileNotFoundError):
                     folder.rmdir()
         raise
+
+
+def require_new(config: ExperimentConfig, out: Path, *, inputs: Sequence[Path] = ()) -> None:
+    """Refuse a directory that a new run cannot have; arguments and errors as for :func:`new_directory`."""
+    _require_free(out)
+    require_outside(out, *folders_of(config.benchmark.config), *inputs)
 
 
 def require_outside(out: Path, *inputs: Path | None) -> None:

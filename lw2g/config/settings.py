@@ -16,6 +16,7 @@ from lw2g.interfaces.options import option
 from lw2g.registry.kinds import SECTIONS
 
 __all__ = [
+    "EVIDENCE_OPTIONS",
     "FORMER_RUN_OPTIONS",
     "MODEL_KINDS",
     "OWN_SECTIONS",
@@ -194,6 +195,10 @@ class GrowthConfig:
     )
 
 
+EVIDENCE_OPTIONS = ("evidence", "draws", "screen", "centre", "reduce")
+"""Those of ``[growth]`` that measures alone read; constraints read others of it, too."""
+
+
 def _is_a_number_of_sets(_instance: object, field: attrs.Attribute[Any], value: int | str) -> None:
     """From 1."""
     if value != "all" and int(value) < 1:
@@ -213,10 +218,12 @@ class RoutingConfig:
     combine: Literal["mixture", "hierarchical"] = option(
         "mixture",
         "mixture: every set predicts all seen classes; hierarchical: only its own tasks' classes",
+        unless={"mix": (1,)},
     )
     evidence: tuple[Literal["mass", "entropy", "logsumexp"], ...] = option(
         (),
         "terms of a set's prediction in its weight: log mass on its own classes, entropy over all, logsumexp",
+        unless={"mix": (1,)},
     )
     held_back: int = option(
         20,

@@ -28,6 +28,9 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
     """
     if f"did you mean {name.replace('_', '-')!r}" in str(error):  # another spelling: nothing else is meant
         return str(error)
+    if kind in ("constraint", "tracker") and "," in name:
+        each = ", ".join(repr(part.strip()) for part in name.split(","))
+        return f"no {kind} is called {name!r}; name each by itself: {each}"
     if kind == "backbone":
         meant = nearest(name.replace("-", "_"), _TIMM) or f", such as {_TIMM[0]} or resnet18.a1_in1k"
         return f"{error}; or a model of timm with its tag{meant}"

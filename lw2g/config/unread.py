@@ -1,15 +1,24 @@
-"""Options that nothing reads beside the others: what a component's record declares of them."""
+"""Options that nothing reads beside the others: what components and options declare, and how they meet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
+
 from lw2g.config.describe import plain
-from lw2g.config.settings import ExperimentConfig
+from lw2g.config.settings import (
+    EVIDENCE_OPTIONS,
+    OWN_SECTIONS,
+    ExperimentConfig,
+    GrowthConfig,
+    RoutingConfig,
+)
 from lw2g.config.structure import unstructure
 from lw2g.config.toml import flat, to_mapping
 from lw2g.config.written import Written
+from lw2g.interfaces.options import idle_options
 from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import place_of
 
@@ -27,6 +36,48 @@ def unread_options(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, 
     for kind, chosen in config.chosen():
         for name, words in catalogue.get(kind, chosen.name).unread(chosen.config).items():
             unread[f"{place_of(kind, chosen.name)}.{name}"] = words
+    unread |= _of_width(catalogue, config)
+    for name, words in _of_growth(catalogue, config).items():
+        unread[f"growth.{name}"] = words
+    for name, words in _of_routing(config.routing).items():
+        unread[f"routing.{name}"] = words
+    return unread
+
+
+def _of_width(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
+    """Return the option of random features where no head has any."""
+    head = getattr(config.baseline.config, "head", None)
+    if head is None or "head_features" not in attrs.fields_dict(type(config.baseline.config)):
+        return {}
+    if any(catalogue.get("head", chosen.name).random_features for chosen in config.head):
+        return {}
+    remedy = "set baseline.head=ridge, for example, or leave it out"
+    return {"baseline.head_features": f"is not read: head={head} has no random features; {remedy}"}
+
+
+def _of_growth(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
+    """Return the options of evidence and spaces where no policy, measure or constraint reads these."""
+    unread = {}
+    baseline = catalogue.get("baseline", config.baseline.name)
+    policy = config.policy.name
+    grows = baseline.growth != "fixed"
+    if grows and catalogue.get("policy", policy).adds_always:
+        unread["merge"] = f"is not read: under policy {policy!r} no task shares a set"
+    if config.evidence:
+        return unread
+    why = f"policy {policy!r} measures nothing" if grows else f"baseline {baseline.name!r} does not grow"
+    if config.constraints:
+        return unread | dict.fromkeys(EVIDENCE_OPTIONS, f"is not read: {why}")
+    # how a set takes up a task has nothing to do with spaces
+    of_spaces = attrs.fields_dict(GrowthConfig).keys() - {"merge", "measures"}
+    return unread | dict.fromkeys(of_spaces, f"is not read: {why}, and there are no constraints")
+
+
+def _of_routing(routing: RoutingConfig) -> dict[str, str]:
+    """Return the options of a mix, and of what is fitted, where there is none."""
+    unread = idle_options(routing)
+    if routing.mix == 1 and routing.expert == "none":
+        unread["held_back"] = "is not read: mix=1 and expert=none fit nothing"
     return unread
 
 
@@ -57,4 +108,7 @@ def _defaults(config: ExperimentConfig) -> dict[str, Any]:
     for kind, chosen in config.chosen():
         for name, value in unstructure(type(chosen.config)()).items():
             defaults[f"{place_of(kind, chosen.name)}.{name}"] = value
+    for section, record in OWN_SECTIONS.items():
+        for name, value in unstructure(record()).items():
+            defaults[f"{section}.{name}"] = value
     return defaults

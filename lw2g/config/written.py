@@ -10,7 +10,7 @@ from lw2g.config.describe import hint_of_places, meant_elsewhere
 from lw2g.config.layers import GOAL, NO_GOAL_IN_FILES, SECTIONS, SHORT, nest, table_of, written_out
 from lw2g.config.structure import NONE
 from lw2g.config.toml import flat
-from lw2g.errors import nearest
+from lw2g.errors import as_word, nearest
 from lw2g.interfaces.defaults import TIMM_BACKBONE
 from lw2g.registry.catalogue import Catalogue
 from lw2g.vit.hub_folder import architecture_of, folder_of, statistics_of
@@ -125,7 +125,8 @@ class Written:
         sections: dict[str, dict[str, Any]] = {}
         for name, value in written_out(file).items():
             if name in _PARTS_OF_GRIDS:
-                self._problems.append("this is a grid of runs; run it by `lw2g sweep`")
+                command = f"lw2g sweep {as_word(self._place)}" if self._place else "lw2g sweep"
+                self._problems.append(f"this is a grid of runs; run it by `{command}`")
             elif name == GOAL:
                 self._problems.append(NO_GOAL_IN_FILES)
             elif name not in SECTIONS:

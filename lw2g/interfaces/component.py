@@ -14,6 +14,7 @@ from lw2g.ground.plugin_lines import line_of_plugin
 from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
 from lw2g.interfaces.deviations import Deviation
+from lw2g.interfaces.options import idle_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,11 +89,6 @@ def _brings_nothing(_config: Any) -> Mapping[str, Any]:
 def _lacks_nothing(_config: Any) -> tuple[str, str] | None:
     """Return None: most components need no file of the user's."""
     return None
-
-
-def _reads_all(_config: Any) -> Mapping[str, str]:
-    """Return nothing: most components read each option whatever the others are."""
-    return {}
 
 
 def _is_held_equal(_instance: object, field: attrs.Attribute[Any], values: Mapping[str, Any]) -> None:
@@ -195,7 +191,8 @@ class Component:
             how to get it; None if the options suffice.
         unread: ``unread(config)`` returns the options that nothing reads beside the others, each with what to
             say of it, such as ``{"epochs": "is not read: adapt=none trains nothing"}``. A run tells those
-            that somebody has set, and a sweep refuses cells that differ in them alone.
+            that somebody has set, and a sweep refuses cells that differ in them alone. Where it is left out,
+            options declare it themselves (``only`` and ``unless`` of ``option``).
         aliases: Names by which users look for it.
     """
 
@@ -217,7 +214,7 @@ class Component:
     control: bool = False
     rehearsal: Mapping[str, Any] = attrs.field(factory=dict, hash=False)
     lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
-    unread: Callable[[Any], Mapping[str, str]] = _reads_all
+    unread: Callable[[Any], Mapping[str, str]] = idle_options
     aliases: tuple[Alias, ...] = ()
 
 
@@ -274,6 +271,7 @@ class HeadComponent(Component):
 
     Attributes:
         build: ``build(config, context)``.
+        random_features: Whether it reads ``baseline.head_features``.
         without_tasks: Options with which its scores do not depend on how images are cut into tasks, for a
             model that is made without any (``lw2g start``), where these are not the defaults.
         backbone: Options of the backbone that a run takes where nobody says how features are made.
@@ -286,6 +284,7 @@ class HeadComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.head:ClosedForm")
 
     build: Callable[[Any, HeadContext], ClosedForm]
+    random_features: bool = True
     without_tasks: Mapping[str, Any] = attrs.field(factory=dict)
     backbone: Mapping[str, Any] = attrs.field(factory=dict)
 

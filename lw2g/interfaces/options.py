@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Container, Mapping
 from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -14,6 +15,7 @@ __all__ = [
     "UNPUBLISHED",
     "Role",
     "batch_size_of",
+    "idle_options",
     "option",
     "options_of_role",
     "published_differences",
@@ -42,6 +44,8 @@ def option(
     names: str | None = None,
     own: tuple[str, ...] = (),
     wrapped: bool = False,
+    only: Mapping[str, Container[Any]] | None = None,
+    unless: Mapping[str, Container[Any]] | None = None,
     role: Role = "learned",
 ) -> Any:
     """Declare one option of a config class.
@@ -59,6 +63,9 @@ def option(
         names: The kind of component that the option names, such as ``"head"``; its type is then ``str``.
         own: With ``names``, further values, which name no component.
         wrapped: With ``names``, that it counts only where another option names a component that wraps one.
+        only: Values of other options of the class, by their names, beside which alone it is read, such as
+            ``{"schedule": ("step",)}``. Who sets it beside others is told that nothing reads it.
+        unless: Likewise values beside any of which nothing reads it.
         role: What it is, which reports, protocols, continued runs and rehearsals ask. ``"learned"``: part of
             what is learned, or of what it is learned from. ``"batch"``: that, and the images per step of
             training. ``"protocol"``, of a benchmark: part of the training transform, which the hash of the
@@ -76,9 +83,31 @@ def option(
         metadata["literal"] = dict(literal)
     if names is not None:
         metadata |= {"names": names, "own": own, "wrapped": wrapped}
+    if only:
+        metadata["only"] = dict(only)
+    if unless:
+        metadata["unless"] = dict(unless)
     if role != "learned":
         metadata["role"] = role
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)
+
+
+def idle_options(config: Any) -> dict[str, str]:
+    """Return the options that nothing reads beside the others, as they declare it (``only``, ``unless``).
+
+    Returns:
+        By the option's name what to say of it, such as ``"is not read: schedule=constant"``.
+    """
+    idle: dict[str, str] = {}
+    for field in attrs.fields(type(config)):
+        hindered = [(other, values, True) for other, values in field.metadata.get("unless", {}).items()]
+        hindered += [(other, values, False) for other, values in field.metadata.get("only", {}).items()]
+        for other, values, within in hindered:
+            value = getattr(config, other)
+            if (value in values) is within:
+                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                idle.setdefault(field.name, f"is not read: {other}={text}")
+    return idle
 
 
 def role_of(field: attrs.Attribute[Any]) -> Role:

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from lw2g.config.settings import ExperimentConfig, is_evaluated
+from lw2g.config.settings import Chosen, ExperimentConfig, is_evaluated
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.network import without_network
 from lw2g.interfaces.context import derive_seed
@@ -52,11 +52,12 @@ class Estimate:
         memory: Peak bytes of the process.
         device_memory: Peak bytes of tensors on an accelerator, None without one.
         disk: Bytes of the run's directory at its end.
-        tasks: Number of tasks.
-        images: Training and test images of the stream.
+        tasks: Number of tasks that are learned.
+        images: Their training images, and the test images of the stream.
         device: Where it was measured.
         runs: Number of runs, one after the other, that time and disk cover.
         trained: How many tasks, from the first on, train; None: all.
+        done: How many tasks a fork takes over.
         notes: What the run will tell of its data.
     """
 
@@ -69,6 +70,7 @@ class Estimate:
     device: str
     runs: int = 1
     trained: int | None = None
+    done: int = 0
     notes: tuple[str, ...] = ()
 
     def times(self, runs: int) -> Estimate:
@@ -118,7 +120,15 @@ def missing_parts(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:
     return lines
 
 
-def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | None = None) -> Estimate:
+def estimate(
+    config: ExperimentConfig,
+    catalogue: Catalogue,
+    *,
+    tasks: int | None = None,
+    done: int = 0,
+    later: Sequence[Chosen] = (),
+    moved: Chosen | None = None,
+) -> Estimate:
     """Return the cost of an experiment whose data and weights are on this machine.
 
     It writes only checkpoints, to a temporary folder, to time them.
@@ -127,6 +137,9 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
         config: The experiment.
         catalogue: Where its components come from.
         tasks: After how many tasks it stops; None for all.
+        done: How many tasks a fork takes over: time is that of the others, disk that of all.
+        later: Benchmarks whose classes follow.
+        moved: The benchmark with the place where its data lie now.
 
     Raises:
         ConfigError: It cannot be built as configured, or has fewer tasks.
@@ -137,9 +150,9 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
     on_its_device(config, config.run.devices)
     with guarded(catalogue, config), without_network(), tempfile.TemporaryDirectory(prefix="lw2g-") as folder:
         began = time.perf_counter()
-        session = open_session(config, catalogue)
+        session = open_session(config, catalogue, later, moved=moved)
         opening = time.perf_counter() - began
-        goal = session.parts.require_goal(0, tasks)
+        goal = session.parts.require_goal(done, tasks)
         reads = session.components.policy.reads(config.policy.config)
         plan = _plan(session.parts, goal, reads=bool(reads))
         # on as many threads as the run will have
@@ -149,7 +162,7 @@ def estimate(config: ExperimentConfig, catalogue: Catalogue, *, tasks: int | Non
             second = first
             if goal > 1:
                 second = rehearsal.measure(1)
-    return _continued(session.parts, session.data, plan, first, second, opening)
+    return _continued(session.parts, session.data, plan, first, second, opening, done)
 
 
 def _plan(parts: RunParts, tasks: int, *, reads: bool) -> tuple[int, ...]:
@@ -186,6 +199,7 @@ def _continued(
     first: TaskCost,
     second: TaskCost,
     opening: float,
+    done: int,
 ) -> Estimate:
     """Return the cost of a run from its first two tasks.
 
@@ -196,6 +210,7 @@ def _continued(
         first: The cost of the first task.
         second: That of the second; the first again where there is no second.
         opening: Seconds of opening the session.
+        done: How many tasks are learned already.
     """
     tasks = data.stream.tasks[: len(plan)]
     rows = _rows(run, tasks)
@@ -210,17 +225,23 @@ def _continued(
     else:
         device_memory = max(first.device_memory, second.device_memory) + more
     names = len(json.dumps(list(data.evaluator.ids)))  # bytes of the list of test images
+    trained = run.baseline.trained_tasks
+    seconds = _learning(tasks, plan, first, second, trained) + _evaluation(tasks, rows, first, second)
+    if done:
+        seconds -= _learning(tasks[:done], plan[:done], first, second, trained)
+        # the last of these evaluations is repeated, and compared with the other run's
+        seconds -= _evaluation(tasks, rows[: done - 1], first, second)
+    ahead = tasks[done:]
     return Estimate(
-        seconds=opening
-        + _learning(tasks, plan, first, second, run.baseline.trained_tasks)
-        + _evaluation(tasks, rows, first, second),
+        seconds=opening + seconds,
         memory=memory,
         device_memory=device_memory,
         disk=names + _ROW * sum(rows) + _sum_of_line(first.disk, second.disk, len(tasks)),
-        tasks=len(tasks),
-        images=(sum(len(task.train) for task in tasks), sum(len(task.test) for task in tasks)),
+        tasks=len(ahead),
+        images=(sum(len(task.train) for task in ahead), sum(len(task.test) for task in tasks)),
         device=run.engine.device_name or str(run.engine.device),
-        trained=run.baseline.trained_tasks,
+        trained=trained,
+        done=done,
         notes=tuple(data.notes),
     )
 

@@ -23,7 +23,7 @@ from lw2g.disk.checkpoint import Checkpoint, CheckpointStore
 from lw2g.disk.predictions import Predictions
 from lw2g.disk.record import RunDirectory
 from lw2g.disk.sealed import sha256_of
-from lw2g.disk.stored_run import open_after
+from lw2g.disk.stored_run import StoredRun, open_after
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.tracker import Tracker
@@ -31,6 +31,7 @@ from lw2g.learning.evidence.collecting import unmeasured
 from lw2g.learning.session import Session, open_session
 from lw2g.learning.session_parts import RunParts
 from lw2g.learning.state import restore
+from lw2g.lifecycle.estimate import Estimate, estimate
 from lw2g.lifecycle.ledger import Ledger
 from lw2g.lifecycle.recording import build_record
 from lw2g.lifecycle.run_opening import build_trackers, new_run
@@ -41,7 +42,7 @@ from lw2g.runtime.boundary import guarded
 from lw2g.runtime.ranks import on_its_device
 from lw2g.runtime.returned import require_decision
 
-__all__ = ["fork", "resolve_fork"]
+__all__ = ["estimate_fork", "fork", "resolve_fork"]
 
 _KEPT = (
     "backbone.",
@@ -105,34 +106,15 @@ def fork(
         DataError: There is no such run or task, or its files, data or weights are damaged or have changed.
         Interrupted: The new run was stopped on request and can be resumed.
     """
-    run = open_after(parent, task)
-    taken_over = run.require_checkpoint()
+    run, changed = _opened(parent, task, resolved, catalogue)
     old = run.files
-    before = run.resolved(catalogue)
-    later = run.later_benchmarks(catalogue)
     moved = run.moved(catalogue)
-    changed = _changes(before, resolved)
-    # what needs no session is refused before anything is opened or written
-    _require_free_to_change(changed)
-    on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
     with new_run(directory) as (files, _), guarded(catalogue, resolved.config):
-        session = open_session(resolved.config, catalogue, later, moved=moved)
-        if not changed and task + 1 == len(session.parts.infos):
-            raise ConfigError(
-                f"after task {task + 1}, the last, nothing is left to learn, and no option is changed",
-                f"fork after an earlier task, or copy {str(parent)!r}",
-            )
-        _tell_ended_training(session.parts, task + 1, changed)
+        session = _restored(run, task, resolved, catalogue, changed, tasks)
         resolved = attrs.evolve(resolved, config=session.parts.config)
-        with _data_kept(changed), _shapes_kept(changed):
-            restore(session, taken_over)
-        ledger = Ledger.restored(taken_over.ledger)
+        ledger = Ledger.restored(run.require_checkpoint().ledger)
         if any(change["option"] == "run.precision" for change in changed):
             ledger.precision = attrs.asdict(session.precision)
-        _require_spaces(session.parts, ledger, _constraints(resolved) - _constraints(before))
-        session.parts.require_goal(task + 1, tasks)
-        if not session.components.policy.reads(resolved.config.policy.config):
-            _require_decidable(session.parts, task + 1)
         same = _require_same(session.predictions(task), old.read_predictions(task), changed)
         ledger.origin = {
             "run": str(parent.absolute()),
@@ -156,6 +138,85 @@ def fork(
     with opened_for_resume(directory, catalogue, session) as continued:
         continued.aim(tasks)
         return continued.go_on([*build_trackers(continued.resolved, catalogue, directory), *listeners])
+
+
+def estimate_fork(
+    parent: Path, task: int, resolved: Resolved, catalogue: Catalogue, *, tasks: int | None = None
+) -> Estimate:
+    """Return the cost of a fork from the task on; nothing is written.
+
+    All is refused that :func:`fork` refuses before it predicts. Arguments and errors are those of it.
+    """
+    run, changed = _opened(parent, task, resolved, catalogue)
+    with guarded(catalogue, resolved.config):
+        session = _restored(run, task, resolved, catalogue, changed, tasks)
+    return estimate(
+        session.parts.config,
+        catalogue,
+        tasks=tasks,
+        done=task + 1,
+        later=run.later_benchmarks(catalogue),
+        moved=run.moved(catalogue),
+    )
+
+
+def _opened(
+    parent: Path, task: int, resolved: Resolved, catalogue: Catalogue
+) -> tuple[StoredRun, list[dict[str, Any]]]:
+    """Return the other run after the task, and what is changed; refuse what can be refused without a session.
+
+    Raises:
+        ConfigError: What was learned rests on a choice that is changed.
+        DataError: There is no such run or task, or its files are damaged.
+    """
+    run = open_after(parent, task)
+    run.require_checkpoint()
+    changed = _changes(run.resolved(catalogue), resolved)
+    _require_free_to_change(changed)
+    on_its_device(resolved.config, resolved.config.run.devices)  # otherwise the written fork would be refused
+    return run, changed
+
+
+def _restored(
+    run: StoredRun,
+    task: int,
+    resolved: Resolved,
+    catalogue: Catalogue,
+    changed: Sequence[Mapping[str, Any]],
+    tasks: int | None,
+) -> Session:
+    """Return a session of the fork in the state of the checkpoint; refuse what does not fit it.
+
+    Args:
+        run: The other run, after the task.
+        task: The last task (from 0) that is taken over.
+        resolved: The configuration from there on.
+        catalogue: Where components come from.
+        changed: The changed options.
+        tasks: After how many tasks the fork stops.
+
+    Raises:
+        ConfigError: Nothing is left to learn, or a choice does not fit what was learned.
+        DataError: Data or weights have changed.
+    """
+    taken_over = run.require_checkpoint()
+    later = run.later_benchmarks(catalogue)
+    session = open_session(resolved.config, catalogue, later, moved=run.moved(catalogue))
+    parts = session.parts
+    if not changed and task + 1 == len(parts.infos):
+        raise ConfigError(
+            f"after task {task + 1}, the last, nothing is left to learn, and no option is changed",
+            f"fork after an earlier task, or copy {str(run.files.path)!r}",
+        )
+    _tell_ended_training(parts, task + 1, changed)
+    with _data_kept(changed), _shapes_kept(changed):
+        restore(session, taken_over)
+    new_constraints = _constraints(resolved) - _constraints(run.resolved(catalogue))
+    _require_spaces(parts, Ledger.restored(taken_over.ledger), new_constraints)
+    parts.require_goal(task + 1, tasks)
+    if not session.components.policy.reads(resolved.config.policy.config):
+        _require_decidable(parts, task + 1)
+    return session
 
 
 def _tell_ended_training(parts: RunParts, done: int, changed: Sequence[Mapping[str, Any]]) -> None:

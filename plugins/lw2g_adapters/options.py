@@ -30,6 +30,7 @@ class EaseConfig(AdapterSetOptions):
         "together",
         "whether the other subspaces have that weight together (as released), or each of them (the paper)",
         published="together",
+        unless={"other_weight": (0,)},
     )
     plain_weight: float = option(
         0.0,
@@ -69,15 +70,20 @@ class TunaConfig(AdapterSetOptions):
         literal={"newest": "the released evaluation takes the newest set for the merged one"},
     )
     align_epochs: int = option(30, "epochs of alignment of the head from class Gaussians", validator=ge(0))
-    align_lr: float = option(0.005, "learning rate of alignment", validator=gt(0))
+    align_lr: float = option(
+        0.005, "learning rate of alignment", validator=gt(0), unless={"align_epochs": (0,)}
+    )
     align_schedule: Literal["cosine", "cosine-5"] = option(
         "cosine",
         "learning rate of alignment: half a cosine over its epochs, or a cosine with a period of 10 epochs",
         published="cosine-5",
         literal={"cosine-5": "the released scheduler has a period of 5 epochs, whatever their number"},
+        unless={"align_epochs": (0,)},
     )
     mean_decay: bool = option(
-        False, "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most"
+        False,
+        "whether the means of old classes are shrunk in alignment, to 0.9 of their size at most",
+        unless={"align_epochs": (0,)},
     )
     decay_order: Literal["age", "released"] = option(
         "age",
@@ -86,6 +92,7 @@ class TunaConfig(AdapterSetOptions):
         literal={
             "released": "the release gives tasks numbers of the wrong sign; no effect without mean_decay"
         },
+        unless={"mean_decay": (False,), "align_epochs": (0,)},
     )
 
 
@@ -115,6 +122,7 @@ class MosConfig(AdapterSetOptions):
         "later tasks are taken with dropout (as released)",
         published="released",
         literal={"released": "the release merges 13 times a step of 12 blocks: 0.9^13 of a set stays"},
+        unless={"merge": (0,)},
     )
     contrastive: float = option(0.1, "weight of the contrastive term", validator=ge(0), published=0.1)
     ensemble: bool = option(
@@ -124,7 +132,13 @@ class MosConfig(AdapterSetOptions):
     align_epochs: int = option(
         30, "epochs of alignment of the head from class Gaussians", validator=ge(0), published=30
     )
-    align_lr: float = option(0.005, "learning rate of alignment", validator=gt(0), published=0.005)
+    align_lr: float = option(
+        0.005,
+        "learning rate of alignment",
+        validator=gt(0),
+        published=0.005,
+        unless={"align_epochs": (0,)},
+    )
 
 
 @attrs.frozen(kw_only=True)

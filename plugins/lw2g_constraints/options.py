@@ -59,6 +59,9 @@ class FreezeConfig:
     """A constraint without options."""
 
 
+_WITHOUT_TASKS = {"levels": ("class",), "task_weight": (0,)}
+
+
 @attrs.frozen(kw_only=True)
 class LgclConfig:
     """Options of ``lgcl``."""
@@ -68,11 +71,16 @@ class LgclConfig:
         "where text vectors come from: a file, a CLIP model on this machine, or (tests) a hash",
         literal={"hash": "text vectors are random and mean nothing: for tests only"},
     )
-    file: Path | None = option(None, "precomputed: file of text vectors (.safetensors or .npz)")
+    file: Path | None = option(
+        None,
+        "precomputed: file of text vectors (.safetensors or .npz)",
+        only={"encoder": ("precomputed",)},
+    )
     model: str = option(
         "openai/clip-vit-large-patch14",
         "hf-clip: folder of a CLIP model, or its name in the local cache; never downloaded",
         published="openai/clip-vit-large-patch14",
+        only={"encoder": ("hf-clip",)},
     )
     names: Path | None = option(
         None, "JSON table from class names to words; empty: the benchmark's class names are used"
@@ -81,29 +89,41 @@ class LgclConfig:
         "both", "task: guide prompt keys; class: guide features", published="both"
     )
     task_weight: float = option(
-        0.3, "weight of the task loss (CIFAR-100: 0.323, ImageNet-R: 0.3)", validator=ge(0.0)
+        0.3,
+        "weight of the task loss (CIFAR-100: 0.323, ImageNet-R: 0.3)",
+        validator=ge(0.0),
+        unless={"levels": ("class",)},
     )
     class_weight: float = option(
-        0.15, "weight of the class loss (CIFAR-100: 0.137, ImageNet-R: 0.7)", validator=ge(0.0)
+        0.15,
+        "weight of the class loss (CIFAR-100: 0.137, ImageNet-R: 0.7)",
+        validator=ge(0.0),
+        unless={"levels": ("task",)},
     )
     negatives: Literal["sampled", "mean"] = option(
         "sampled", "sampled: one negative per image; mean: all of them", published="sampled"
     )
     class_loss_first_task: bool = option(
-        False, "whether features are guided in the first task already", published=False
+        False,
+        "whether features are guided in the first task already",
+        published=False,
+        unless={"levels": ("task",), "class_weight": (0,)},
     )
     task_text: Literal["sentence", "mean"] = option(
         "sentence",
         "what stands for a task: the sentence that names its classes, or the mean of their vectors",
         published="sentence",
+        unless=_WITHOUT_TASKS,
     )
     overflow: Literal["mean", "truncate", "error"] = option(
         "mean",
         "for a sentence that is too long for the encoder: take the mean of its classes, cut it, or stop",
+        unless={**_WITHOUT_TASKS, "task_text": ("mean",)},
     )
     set_text: Literal["current", "union"] = option(
         "current",
         "what a key shared by a set's tasks is pulled to: the current task's text, or the mean of all",
+        unless=_WITHOUT_TASKS,
     )
     align: Literal["none", "orthogonal"] = option(
         "none",

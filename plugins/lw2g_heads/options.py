@@ -111,6 +111,7 @@ class RidgeConfig:
         "top-k: share of the random features that an image keeps",
         validator=[gt(0), le(1)],
         published=0.3,
+        only={"lift": ("top-k",)},
     )
 
 

@@ -12,6 +12,7 @@ AUTO = HeadComponent(
     config=options.AutoConfig,
     summary="lda or ridge, on the last layer or on several: chosen by images of each task that are left out",
     build=lazy("lw2g_heads.solved_heads:auto"),
+    random_features=False,
     backbone={"layers": "auto"},
 )
 
@@ -20,6 +21,7 @@ COSINE = HeadComponent(
     config=options.CosineConfig,
     summary="the nearest class mean by cosine (NCM)",
     build=lazy("lw2g_heads.solved_heads:cosine"),
+    random_features=False,
     control=True,
     aliases=(Alias(name="ncm", differs="by cosine to means of features as they are; some take distances"),),
 )
@@ -29,6 +31,7 @@ LDA = HeadComponent(
     config=options.LdaConfig,
     summary="linear discriminant analysis: class means and one covariance; scores are posteriors",
     build=lazy("lw2g_heads.solved_heads:lda"),
+    random_features=False,
     aliases=(
         Alias(
             name="slda",
@@ -45,6 +48,7 @@ MAHALANOBIS = HeadComponent(
     summary="the nearest class mean, each class under its own covariance of normalised features (FeCAM)",
     citation="Goswami et al., FeCAM: Exploiting the Heterogeneity of Class Distributions, NeurIPS 2023",
     build=lazy("lw2g_heads.solved_heads:mahalanobis"),
+    random_features=False,
     aliases=(
         Alias(
             name="fecam",

@@ -131,6 +131,9 @@ class InfLoraConfig(SteppingOptions, LowRankOptions):
     )
 
 
+_TRAINED_HEAD = {"head": ("linear",)}
+
+
 @attrs.frozen(kw_only=True)
 class SlcaConfig(HeadOptions):
     """Options of ``slca-plus-plus``; defaults are those of the authors on CIFAR-100."""
@@ -175,12 +178,27 @@ class SlcaConfig(HeadOptions):
     plain: float = option(1.0, "weight of cross-entropy", validator=ge(0))
     reverse: float = option(0.1, "weight of reverse cross-entropy; 0: none", validator=ge(0))
     align_epochs: int = option(
-        5, "epochs of alignment, of a step per seen class; 0: none", validator=ge(0), published=5
+        5,
+        "epochs of alignment, of a step per seen class; 0: none",
+        validator=ge(0),
+        published=5,
+        only=_TRAINED_HEAD,
     )
     align_samples: int = option(
-        256, "samples per class and epoch of alignment, and per step", validator=ge(1), published=256
+        256,
+        "samples per class and epoch of alignment, and per step",
+        validator=ge(1),
+        published=256,
+        only=_TRAINED_HEAD,
+        unless={"align_epochs": (0,)},
     )
-    temperature: float = option(0.1, "temperature of alignment, over the norm of the logits", validator=gt(0))
+    temperature: float = option(
+        0.1,
+        "temperature of alignment, over the norm of the logits",
+        validator=gt(0),
+        only=_TRAINED_HEAD,
+        unless={"align_epochs": (0,)},
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -201,6 +219,7 @@ class SdLoraConfig(TrainedFactorsOptions):
         validator=deep_iterable(ge(1)),
         converter=tuple,
         published=(4, 8),
+        unless={"reduced_ranks": ((),)},
     )
     optimizer: Literal["sgd", "adam"] = option(
         "sgd", "sgd with momentum 0.9 (as released), or Adam (the paper)"
@@ -212,7 +231,7 @@ class SdLoraConfig(TrainedFactorsOptions):
     milestones: tuple[int, ...] = option(
         (), "epochs after which the rate drops", validator=deep_iterable(ge(1)), converter=tuple
     )
-    drop: float = option(0.05, "factor of each drop", validator=[gt(0), le(1)])
+    drop: float = option(0.05, "factor of each drop", validator=[gt(0), le(1)], unless={"milestones": ((),)})
     magnitude: float = option(
         0.8, "what magnitudes begin with (as released; the paper: 1)", validator=gt(0), published=0.8
     )
@@ -280,7 +299,13 @@ class LwfConfig(FinetuneConfig):
     distillation: float = option(
         1.0, "weight of the distillation of old classes; 0: finetune", validator=ge(0), published=1.0
     )
-    temperature: float = option(2.0, "temperature of the distillation", validator=gt(0), published=2.0)
+    temperature: float = option(
+        2.0,
+        "temperature of the distillation",
+        validator=gt(0),
+        published=2.0,
+        unless={"distillation": (0,)},
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -299,12 +324,14 @@ class EwcConfig(FinetuneConfig):
         "gamma: factor on the importance from earlier tasks when a task adds its own",
         validator=[ge(0), le(1)],
         published=1.0,
+        unless={"penalty": (0,)},
     )
     fisher: Literal["plain", "reversed"] = option(
         "plain",
         "gradients whose squares are the importance: of the task's loss, which vanish where it is learned "
         "well, or of that loss under negated logits, where they do not (EWC-DR, arXiv 2603.18596)",
         published="plain",
+        unless={"penalty": (0,)},
     )
     boundary: Literal["dense", "release"] = option(
         "dense",

@@ -59,10 +59,15 @@ class CPromptConfig:
         1.0, "weight of the term that keeps old classifiers uncertain", validator=ge(0), published=1.0
     )
     temperature: float = option(
-        1.2, "temperature that flattens the target of an old classifier", validator=ge(1)
+        1.2,
+        "temperature that flattens the target of an old classifier",
+        validator=ge(1),
+        unless={"smoothing": (0,)},
     )
     margin: float = option(
-        0.0, "by how much the new classifier must be more certain than an old one, so that this is left alone"
+        0.0,
+        "by how much the new classifier must be more certain than an old one, so that this is left alone",
+        unless={"smoothing": (0,)},
     )
 
 
@@ -126,12 +131,17 @@ class OsPromptConfig(WeightedPrefixOptions):
 
     variant: Literal["os", "os++"] = option("os", "OS-Prompt, or OS-Prompt++ with its reference term")
     reference_weight: float = option(
-        1e-4, "weight of the reference term of os++", validator=ge(0), published=1e-4
+        1e-4,
+        "weight of the reference term of os++",
+        validator=ge(0),
+        published=1e-4,
+        unless={"variant": ("os",)},
     )
     qr: Literal["paper", "code"] = option(
         "paper",
         "what the reference term compares: query-pool similarities, or queries",
         literal={"code": "the released term has no keys in it: it pulls raw block queries to the feature"},
+        unless={"variant": ("os",), "reference_weight": (0,)},
     )
 
 

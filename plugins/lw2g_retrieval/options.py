@@ -65,10 +65,17 @@ class ClassPredictorOptions(ReplayOptions):
         1.0, "bound of the gradient norm", validator=optional(gt(0)), published=1.0
     )
     replay_lr: float = option(
-        0.005, "learning rate of replay at 256 samples a step; scaled by replay_batch / 256", validator=gt(0)
+        0.005,
+        "learning rate of replay at 256 samples a step; scaled by replay_batch / 256",
+        validator=gt(0),
+        unless={"replay_epochs": (0,)},
     )
     replay_batch: int = option(
-        24, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=24
+        24,
+        "samples of replay per step, and drawn per cluster in an epoch",
+        validator=ge(1),
+        published=24,
+        unless={"replay_epochs": (0,)},
     )
 
 
@@ -145,9 +152,19 @@ class LoraClassifierConfig(ClassPredictorOptions):
     clip_norm: float | None = option(
         2.0, "bound of the gradient norm", validator=optional(gt(0)), published=2.0
     )
-    replay_lr: float = option(0.005, "learning rate of replay", validator=gt(0), published=0.005)
+    replay_lr: float = option(
+        0.005,
+        "learning rate of replay",
+        validator=gt(0),
+        published=0.005,
+        unless={"replay_epochs": (0,)},
+    )
     replay_batch: int = option(
-        120, "samples of replay per step, and drawn per cluster in an epoch", validator=ge(1), published=120
+        120,
+        "samples of replay per step, and drawn per cluster in an epoch",
+        validator=ge(1),
+        published=120,
+        unless={"replay_epochs": (0,)},
     )
 
 

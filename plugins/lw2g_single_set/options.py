@@ -112,7 +112,11 @@ class SsiatConfig(HeadOptions):
         0.0, "what the cosine of the true class must exceed the others by", validator=ge(0)
     )
     align_epochs: int = option(
-        5, "epochs of alignment, of a step per seen class; 0: none", validator=ge(0), published=5
+        5,
+        "epochs of alignment, of a step per seen class; 0: none",
+        validator=ge(0),
+        published=5,
+        only={"head": ("linear",)},
     )
     head_carry: str = option(
         "shift",
@@ -141,6 +145,9 @@ class JointConfig(PrefixOptions):
     epochs: int = option(20, "passes over the training images of all tasks", validator=ge(0))
 
 
+_WITHOUT_OUTLIERS = {"outliers": ("none",)}
+
+
 @attrs.frozen(kw_only=True)
 class OnePromptConfig(SteppingOptions):
     """Options of ``one-prompt``."""
@@ -167,21 +174,25 @@ class OnePromptConfig(SteppingOptions):
         "share of the epochs that trains the head alone, if there are outliers",
         validator=[ge(0), le(1)],
         published=0.2,
+        unless=_WITHOUT_OUTLIERS,
     )
-    outlier_weight: float = option(0.1, "weight of the outlier loss", validator=ge(0), published=0.1)
+    outlier_weight: float = option(
+        0.1, "weight of the outlier loss", validator=ge(0), published=0.1, unless=_WITHOUT_OUTLIERS
+    )
     known_energy: float = option(
-        -15.0, "energy that real features should stay below", validator=le(0), published=-15.0
+        -15.0,
+        "energy that real features should stay below",
+        validator=le(0),
+        published=-15.0,
+        unless=_WITHOUT_OUTLIERS,
     )
     outlier_energy: float = option(
-        -3.0, "energy that outliers should stay above", validator=le(0), published=-3.0
+        -3.0,
+        "energy that outliers should stay above",
+        validator=le(0),
+        published=-3.0,
+        unless=_WITHOUT_OUTLIERS,
     )
-
-    def unread(self) -> dict[str, str]:
-        """Return the options that nothing reads without outliers, each with what to say of it."""
-        if self.outliers != "none":
-            return {}
-        names = ("outlier_share", "outlier_weight", "known_energy", "outlier_energy")
-        return dict.fromkeys(names, "is not read: outliers=none")
 
     @property
     def head_epochs(self) -> int:

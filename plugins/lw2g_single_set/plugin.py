@@ -111,7 +111,6 @@ JOINT = BaselineComponent(
 ONE_PROMPT = BaselineComponent(
     name="one-prompt",
     config=options.OnePromptConfig,
-    unread=options.OnePromptConfig.unread,
     summary="one prefix set that all tasks train in turn; OVOR with outliers",
     citation="Huang et al., OVOR: OnePrompt with Virtual Outlier Regularization, ICLR 2024",
     build=lazy("lw2g_single_set.one_prompt:OnePrompt"),

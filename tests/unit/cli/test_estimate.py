@@ -1,4 +1,4 @@
-"""``lw2g run --dry-run``: says what a run would cost and leaves nothing behind."""
+"""``--dry-run`` of ``lw2g run`` and ``lw2g fork``: says what a run would cost and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -53,6 +53,32 @@ def test_a_dry_run_is_told_in_two_lines(lw2g):
     cost = r"time \d+:\d\d:\d\d, memory .+iB, disk .+iB"
     trust = r"\(measured on some images of the first task; accurate to about 50 %\)"
     assert re.fullmatch(f"would run: .+\n{what}: {cost} {trust}\n", told.stdout), told.stdout
+
+
+def test_a_fork_is_estimated_from_its_task_on(lw2g, tmp_path):
+    """Its own tasks alone; nothing is written, and what a fork refuses is refused."""
+    began = lw2g(*DRY[:-1], "--out", "first")
+    assert began.exit_code == 0, began.output
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    fork = ["fork", "first", "--at-task", "1", "--dry-run"]
+    told = lw2g(*fork)
+    assert told.exit_code == 0, told.output
+    what, cost = told.stdout.splitlines()
+    assert what.startswith("would run: baseline simple-cil, benchmark digits")
+    assert re.match(r"1 task, 719 training and 355 test images, on .+ of the first two tasks;", cost), cost
+    assert json.loads(lw2g(*fork, "--json").stdout)["cost"]["tasks"] == 1
+    for words, said in (
+        (["--set", "backbone.pool=avg"], "a fork cannot change backbone.pool"),
+        (["--set", "baseline.head=lda"], "does not fit other values of baseline.head"),
+        (["--at-task", "2"], "nothing is left to learn"),
+        (["--tasks", "3"], "cannot stop after task 3"),
+        (["--out", "first"], "'first' holds a run already"),
+        (["--seed", "3"], "no such option: --seed; a fork takes it as --set run.seed=VALUE"),
+    ):
+        refused = lw2g(*fork, *words)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert said in refused.stderr
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
@@ -158,7 +184,9 @@ def test_a_package_that_is_not_here_is_missing(lw2g, monkeypatch):
     [
         # a number of processes that the machine has no cores for
         ((*DRY, "--devices", "1000"), "--devices: 1000 is too many"),
+        ((*DRY, "--out", __file__), "is no directory; choose another --out"),
         (("run", "--json"), "--json goes with --dry-run"),
+        (("fork", ".", "--at-task", "1", "--json"), "--json goes with --dry-run"),
     ],
 )
 def test_what_a_run_refuses_is_refused(lw2g, words, said):

@@ -571,9 +571,15 @@ def test_the_mapping_of_a_configuration_is_plain():
     ]
 
 
+def test_names_in_one_word_are_told_apart():
+    """Where several are meant, the nearest one would lose the others."""
+    with pytest.raises(ConfigError, match=r"name each by itself: 'orthogonal', 'cpk'$"):
+        resolve(load_catalogue(), baseline="hide-prompt", constraints=["orthogonal,cpk"])
+
+
 def test_a_grid_is_no_configuration(tmp_path):
     """A file with the parts of a grid is told by the command that takes it, in one line."""
     path = tmp_path / "grid.toml"
     path.write_text("[base]\n[axes]\nseed = [0]\n")
-    with pytest.raises(ConfigError, match=r"^this is a grid of runs; run it by `lw2g sweep`$"):
+    with pytest.raises(ConfigError, match=r"^this is a grid of runs; run it by `lw2g sweep .*grid\.toml`$"):
         resolve(load_catalogue(), file=path)

@@ -8,10 +8,15 @@ import attrs
 import pytest
 
 from lw2g.config.resolve import resolve
+from lw2g.config.settings import OWN_SECTIONS
 from lw2g.config.toml import to_toml
+from lw2g.interfaces.component import HeadComponent
+from lw2g.interfaces.head import HeadContext
 from lw2g.registry.catalogue import load_catalogue
 
 REPEATED = {"benchmark.stream": "repetition"}
+ALWAYS = {"policy.name": "always"}
+RIDGE = "set baseline.head=ridge, for example, or leave it out"
 NO_SEED = "benchmark.order_seed=9 draws nothing; "
 
 
@@ -78,6 +83,48 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
             {"baseline.name": "one-prompt", "baseline.outlier_share": 0.3},
             "baseline.outlier_share=0.3 is not read: outliers=none",
         ),
+        (
+            {"baseline.name": "hide-prompt", "baseline.head_features": 9},
+            "baseline.head_features=9 is not read: head=linear has no random features; " + RIDGE,
+        ),
+        (
+            {"baseline.name": "simple-cil", "baseline.head": "lda", "baseline.head_features": 9},
+            "baseline.head_features=9 is not read: head=lda has no random features; " + RIDGE,
+        ),
+        ({"baseline.name": "simple-cil", "baseline.head": "klda", "baseline.head_features": 9}, ""),
+        (
+            {"baseline.name": "simple-cil", "growth.energy": 0.9},
+            "growth.energy=0.9 is not read: baseline 'simple-cil' does not grow, and there are no "
+            "constraints",
+        ),
+        (
+            {**ALWAYS, "growth.images": 64},
+            "growth.images=64 is not read: policy 'always' measures nothing, and there are no constraints",
+        ),
+        (
+            {**ALWAYS, "growth.merge": 0.5},
+            "growth.merge=0.5 is not read: under policy 'always' no task shares a set",
+        ),
+        (
+            {**ALWAYS, "constraints": ["orthogonal"], "growth.images": 64, "growth.draws": 3},
+            "growth.draws=3 is not read: policy 'always' measures nothing",
+        ),
+        ({"growth.images": 64, "growth.draws": 3}, ""),  # by default it grows by evidence
+        ({**ALWAYS, "growth.measures": ["energy"], "growth.images": 64}, ""),
+        ({"routing.combine": "hierarchical"}, "routing.combine=hierarchical is not read: mix=1"),
+        ({"routing.held_back": 5}, "routing.held_back=5 is not read: mix=1 and expert=none fit nothing"),
+        ({"routing.held_back": 5, "routing.combine": "hierarchical", "routing.mix": 2}, ""),
+        ({"routing.held_back": 5, "routing.expert": "frozen"}, ""),
+        (
+            {"baseline.name": "slca-plus-plus", "baseline.head": "auto", "baseline.align_epochs": 9},
+            "baseline.align_epochs=9 is not read: head=auto",
+        ),
+        ({"baseline.name": "slca-plus-plus", "baseline.align_epochs": 9}, ""),
+        (
+            {"baseline.name": "dual-prompt", "baseline.decay_epochs": 3},
+            "baseline.decay_epochs=3 is not read: schedule=constant",
+        ),
+        ({"baseline.name": "dual-prompt", "baseline.schedule": "step", "baseline.decay_epochs": 3}, ""),
     ],
 )
 def test_an_option_that_nothing_reads_is_told(settings, told):
@@ -103,3 +150,33 @@ def test_components_declare_options_that_they_have():
         component = entry.component
         known = attrs.fields_dict(component.config).keys()
         assert component.unread(component.config()).keys() <= known, component.name
+
+
+def test_options_are_declared_beside_options_that_are_there():
+    """And what is not read where another option counts is not where nothing reads that one, either."""
+    installed = [entry.component.config for entry in load_catalogue().components()]
+    for config in (*installed, *OWN_SECTIONS.values()):
+        fields = attrs.fields_dict(config)
+        for name, field in fields.items():
+            for other in (*field.metadata.get("unless", {}), *field.metadata.get("only", {})):
+                for word in ("unless", "only"):
+                    above = fields[other].metadata.get(word, {})
+                    assert above.items() <= field.metadata.get(word, {}).items(), f"{config.__name__}.{name}"
+
+
+def test_heads_say_whether_they_have_random_features(monkeypatch):
+    """A head that does not is built without a look at their number."""
+    looked = set()
+
+    def look(context, name):
+        looked.add(name)
+        return object.__getattribute__(context, name)
+
+    monkeypatch.setattr(HeadContext, "__getattribute__", look)
+    for entry in load_catalogue().components():
+        component = entry.component
+        if not isinstance(component, HeadComponent) or component.lacks(component.config()):
+            continue
+        looked.clear()
+        component.build(component.config(), HeadContext(dim=4, num_classes=3, seed=0, features=8))
+        assert component.random_features == ("features" in looked), component.name
