@@ -277,7 +277,7 @@ def written_at(entry: Registered, error: ContractError) -> str:
         return ""
     if _is_core(method.__module__):
         called = [f"{own.__name__}: {_place_of(own)}" for own in _called_by(method, built)]
-        return f" ({', '.join(called)})" if called else ""
+        return f" (it calls {', '.join(called)})" if called else ""
     return f" ({_place_of(method)})"
 
 

@@ -393,8 +393,8 @@ def reported(cell: Cell) -> None:
     ):
         assert written in command(cell, "report", cell.whole, "--format", form)
     assert f"{faa:.2f}" in command(cell, "report", cell.whole, "--columns", "all")
-    for more in ([], ["--all"], ["--all", "--explain"]):
-        assert f"{faa:.2f}" in command(cell, "show", cell.whole, *more), more
+    for digits, more in ((1, []), (2, ["--all"]), (2, ["--all", "--explain"])):
+        assert f"{faa:.{digits}f}" in command(cell, "show", cell.whole, *more), more
     assert json.loads(command(cell, "show", cell.whole, "--json"))["metrics"]["faa"] == faa
     assert f"{faa:.2f}" in command(cell, "runs", cell.whole)
     assert "everything holds" in command(cell, "verify", cell.whole)
