@@ -392,8 +392,10 @@ class Classroom:
         wrong = measures["wrong"]
         steps = manifest.history.steps
         check = report
+        forgot = bool(forgotten)
         if not report and steps:  # none was made just now
             check = {"classes": []} | steps[-1].checks
+            forgot = forgot or "forgotten_since" in steps[-1].checks
         total = ""
         lead = None
         if check:
@@ -403,12 +405,12 @@ class Classroom:
             total = lead.words
             rows = check["classes"]
             # after a class is forgotten all are asked again, not those of the last step alone
-            if forgotten and lead.leaves_out:
+            if forgot and lead.leaves_out:
                 rows = [{"class": one["name"], "images": one["images"], "new": False} for one in classes]
             check = {**check, "classes": _as_told(rows, lead)}
         cost = ""
         # an earlier lw2g has not noted how many were found before
-        if check and "old_classes" in check and len(manifest.tasks) > 1 and not forgotten:
+        if check and "old_classes" in check and len(manifest.tasks) > 1 and not forgot:
             cost = old_classes_words(check["old_classes"], check["estimated_loss"])
         if check and forgotten:
             before = self._shown["folder"]
@@ -422,8 +424,8 @@ class Classroom:
             "classes": classes,
             "steps": len(steps),
             # what would be undone after a class is the last step that learned, which nobody expects here
-            "undo": len(steps) > 0 and len(manifest.tasks) > 1 and not forgotten,
-            "forgot": bool(forgotten),
+            "undo": len(steps) > 0 and len(manifest.tasks) > 1 and not forgot,
+            "forgot": forgot,
             # images that were set apart were asked when the step was learned, those left out just now
             "anew": lead is not None and lead.leaves_out,
             "check": check,

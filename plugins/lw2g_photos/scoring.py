@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from lw2g.pixels.pictures import ImageLike
 from lw2g.pixels.unusable_images import left_out
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_crops import class_crops
-from lw2g_photos.class_folders import ClassImages, notes_of, read_class_folders
+from lw2g_photos.class_folders import ClassImages, digest_of, notes_of, read_class_folders
 from lw2g_photos.class_vectors import read_class_vectors
 from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.later_models import later_models, most_classes
@@ -190,16 +190,25 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
     return tested
 
 
-def _later_model(model: TrainedModel, classes: Collection[str]) -> str | None:
-    """Return the MODEL-N beside a model learned from it that knows all these classes, and most others."""
+def _later_model(model: TrainedModel, tested: dict[str, ClassImages]) -> str | None:
+    """Return the MODEL-N beside a model learned from it that knows all classes tested, and most others.
+
+    One that has learned these very images finds most of them: it is named where no other knows the classes.
+    """
     if model.home is None:
         return None
     knowing = {
         place: manifest
         for place, manifest in later_models(model.home.folder).items()
-        if set(classes) <= set(manifest.class_map.target_names)
+        if set(tested) <= set(manifest.class_map.target_names)
     }
-    return as_typed(str(most_classes(knowing))) if knowing else None
+    images = digest_of(tested)
+    unseen = {
+        place: manifest
+        for place, manifest in knowing.items()
+        if images not in [step.digest for step in manifest.history.steps]
+    }
+    return as_typed(str(most_classes(unseen or knowing))) if knowing else None
 
 
 def _tell_of_bad(images: Sequence[ImageLike | None], entries: Entries, of: str = "") -> None:

@@ -77,7 +77,7 @@ class TrainingGain:
         experiments = "one similar experiment" if self.streams == 1 else f"{self.streams} similar experiments"
         gain = "no clear gain in our"
         if self.above:
-            gain = f"a clear gain in {self.above} of our"
+            gain = f"a clear gain in {'only ' if 2 * self.above < self.streams else ''}{self.above} of our"
         words = f"{gain} {experiments}"
         if self.chosen:  # what is reported of images of a choice is no finding of its own
             words += f" (the method was chosen on images of {self.chosen})"

@@ -545,6 +545,10 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert status == 400
     assert answer["error"].startswith("no class is called 'light' any more")
     assert ask(server, "/state")[1]["folder"] == state["folder"]
+    # nor is it told once a later step is undone: old classes were asked while the class was known
+    assert ask(server, "/learn", pictures("pale", 4))[1]["undo"]
+    undone = ask(server, "/undo", b"")[1]
+    assert (undone["undo"], undone["forgot"], undone["cost"]) == (False, True, "")
 
 
 @contextmanager

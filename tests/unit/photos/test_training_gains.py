@@ -27,6 +27,9 @@ def test_gains_and_losses_are_one_sentence() -> None:
     """Clear ones are counted on both sides; a gain on images of the choice is no finding of its own."""
     known = [stream(20, -1.5), stream(20, 3.0, chosen_on="CIFAR-100"), stream(20, 2.0)]
     known.append(stream(20, 0.5, chosen_on="CIFAR-100"))
+    more = training_gain(20, [*known, stream(20, 0.5)])
+    assert more is not None
+    assert more.words.startswith("a clear gain in only 2 of our 5 similar experiments")
     found = training_gain(20, known)
     assert found is not None
     assert found.words == (

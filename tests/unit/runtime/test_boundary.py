@@ -456,7 +456,10 @@ def without_gradients(output):
     [
         (without_gradients, r"step: the loss of phase '.*' has no gradient"),
         (lambda _: None, r"step: returned None.*; return a StepOutput"),
-        (lambda output: attrs.evolve(output, loss=1.0), r"step: returned the loss 1\.0.*; return a StepOutput"),
+        (
+            lambda output: attrs.evolve(output, loss=1.0),
+            r"step: returned the loss 1\.0.*; return a StepOutput",
+        ),
         (
             lambda output: attrs.evolve(output, loss=output.loss.expand(2)),
             r"step: returned a loss of shape \[2\].*; return",
