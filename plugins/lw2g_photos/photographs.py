@@ -188,7 +188,8 @@ def learn(
           and ``tested_on``, the names of folders (the latter empty without ``test``);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
-        - ``accuracy`` of all that were ``checked``, with its ``interval`` (Wilson, 95 %);
+        - ``accuracy`` that the command prints, with its ``interval`` (Wilson, 95 %), of so many images
+          (``checked``): left out, or set apart (of which ``set_apart`` has the same);
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and

@@ -27,13 +27,20 @@ class StepReport(dict[str, Any]):
 
 
 def learned(report: Mapping[str, Any], *, has_old_classes: bool) -> StepReport:
-    """Return the report of start or learn, with the accuracy that the command line tells."""
+    """Return the report of start or learn, whose accuracy is the one that the command line tells.
+
+    What was asked of images that were set apart stands under ``set_apart``.
+    """
     images = sum(one["images"] for one in report["classes"])
     line = f"{report['out']!r}: {counted(images, 'image')} of {counted(len(report['classes']), 'class')}"
     check = leading_check(report, has_old_classes=has_old_classes)
+    told: dict[str, Any] = {"accuracy": None, "interval": None, "checked": 0}
+    set_apart = {name: report[name] for name in told}
     if check is not None:
         line += f", accuracy {check.in_short}"
-    return StepReport(report, line)
+        if not check.knows_one_class:
+            told = {"accuracy": check.accuracy, "interval": check.interval, "checked": check.images}
+    return StepReport({**report, **told, "set_apart": set_apart}, line)
 
 
 def unlearned(report: Mapping[str, Any]) -> StepReport:

@@ -89,8 +89,8 @@ def require_recall(report: dict[str, Any], expected: dict[str, tuple[int, float,
     assert told == expected
     assert [count for count, _, _ in told.values()] == [5, 2, 10]
     right = sum(count * recall for count, recall, _ in told.values())
-    assert report["accuracy"] == pytest.approx(right / 17)
-    assert 0 < report["accuracy"] < 100
+    assert report["set_apart"]["accuracy"] == pytest.approx(right / 17)
+    assert 0 < report["set_apart"]["accuracy"] < 100
 
 
 def test_the_accuracy_of_a_start_is_that_of_a_model_without_the_images(
