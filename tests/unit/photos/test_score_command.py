@@ -164,13 +164,14 @@ def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -
 
 
 def test_the_accuracy_of_a_report_is_the_one_that_is_printed(tmp_path: Path) -> None:
-    """Of few images that were set apart it is that of those left out, in Python and as JSON; of one class none."""
+    """Of few images that were set apart it is that of those left out, also as JSON; of one class none."""
     for seed, (name, colour) in enumerate((("red", (200, 30, 30)), ("blue", (30, 30, 200)))):
         write_images(tmp_path / "photos" / name, colour, 12, seed)
     report = lw2g.start(tmp_path / "photos", tmp_path / "model", backbone="micro")[1]
     shown = CliRunner().invoke(main, ["show", str(tmp_path / "model")]).stdout
     low, high = report["interval"]
-    told = f"{report['accuracy']:.1f} % of 24 images, each left out in turn (95 % interval {low:.1f} to {high:.1f})"
+    told = f"{report['accuracy']:.1f} % of 24 images, each left out in turn"
+    told += f" (95 % interval {low:.1f} to {high:.1f})"
     assert f"accuracy: {told}" in shown
     assert (report["checked"], report["set_apart"]["checked"]) == (24, 4)
     write_images(tmp_path / "more" / "green", (30, 200, 30), 12, 2)
