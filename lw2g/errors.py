@@ -193,7 +193,8 @@ def as_asked(text: str) -> str:
         command, option, has_value, value = found.groups()
         if command:
             return _as_call(command, found.string[: found.start()])
-        argument = (option or "").replace("-", "_")
+        # what may be given several times takes a list
+        argument = re.sub("^(constraint|tracker)$", r"\1s", (option or "").replace("-", "_"))
         if value is not None:
             value = value.strip()
             return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"

@@ -51,6 +51,8 @@ _SHORT_FROM_PYTHON = {
     "epochs": "baseline.epochs",
 }
 """What stands for itself as an argument alone: what a notebook sets most often."""
+_OF_RUNS = (*METHODS, "config", "out", "tasks", "progress")
+"""The arguments of :func:`lw2g.run` that are neither components nor options."""
 _OF_PLUGINS = {
     **{key: section for section, option in NAMED_BY.items() for key in (section, option)},
     **dict.fromkeys(("metric", "metrics"), "metric"),
@@ -177,7 +179,7 @@ def _unknown(
     catalogue = load_catalogue()
     if meant := meant_elsewhere(key, catalogue):
         return ConfigError(f"{key}: no such argument", meant)
-    hint = nearest(key, [*SHORT, *_SHORT_FROM_PYTHON])
+    hint = nearest(key, [*chosen, *SHORT, *_SHORT_FROM_PYTHON, *_OF_RUNS])
     remedy = 'options have dotted keys, as in **{"baseline.epochs": 3}'
     if places := places_of(key, catalogue):
         offered = _offered_beside(options, chosen, file)

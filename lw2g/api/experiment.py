@@ -21,6 +21,7 @@ from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
 from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
 from lw2g.config.toml import to_mapping
+from lw2g.config.unknown import require_file
 from lw2g.errors import ConfigError, DataError
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.dataset import default_root
@@ -325,6 +326,8 @@ def experiment_of(
         )
     if catalogue is None:
         catalogue = load_catalogue()
+    if file is not None:
+        require_file(file, catalogue)
     resolved = resolve(catalogue, file=file, overrides=options)
     require_drawings(resolved, catalogue)
     return Experiment(resolved, catalogue)

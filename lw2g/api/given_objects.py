@@ -18,7 +18,7 @@ from typing import Any, cast
 import attrs
 
 from lw2g.config.settings import MODEL_KINDS, ExperimentConfig
-from lw2g.errors import ConfigError, error_text, shown
+from lw2g.errors import ConfigError, closest, error_text, shown
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind, Lazy, NoOptions
@@ -40,6 +40,8 @@ _FIELD_DEFAULTS: Mapping[Kind, Mapping[str, Any]] = {
     "benchmark": {"family": OWN_FAMILY},
 }
 """Fields of a kind's record that an object may leave out, where the record itself asks for them."""
+_MADE = {"name", "config", "build", "summary"}
+"""Fields that are made of the object itself, whatever its attributes say."""
 
 
 class Locals:
@@ -224,6 +226,7 @@ def _made_record(kind: Kind, thing: Any) -> Component:
     ...) set them, and a class ``Config`` declares options.
     """
     own_name = _own_name(thing)
+    _require_no_misspelt(kind, thing)
     fields: dict[str, Any] = {
         **_FIELD_DEFAULTS.get(kind, {}),
         **_attributes_for(COMPONENTS[kind], thing),
@@ -239,6 +242,34 @@ def _attributes_for(record: type[Component], thing: Any) -> dict[str, Any]:
     """Return the attributes of an object that have the name of a field of a record."""
     names = (field.name for field in attrs.fields(record))
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
+
+
+def _require_no_misspelt(kind: Kind, thing: Any) -> None:
+    """Refuse a value of a class, or of a function, whose name is nearly that of a field that it does not set.
+
+    Methods are its own affair, and so is what begins with an underscore or has a word more or less than the
+    field (``growth_rate``).
+
+    Raises:
+        ConfigError: There is one.
+    """
+    fields = {field.name for field in attrs.fields(COMPONENTS[kind])} - _MADE
+    if kind == "policy":
+        fields |= set(_POLICY_DEFAULTS)
+    unset = [name for name in fields if not hasattr(thing, name)]
+    owner = thing if isinstance(thing, type) or inspect.isroutine(thing) else type(thing)
+    inherited = {name for base in getattr(owner, "__mro__", ())[1:] for name in dir(base)}
+    for name, value in getattr(owner, "__dict__", {}).items():  # a function in C has none
+        is_method = callable(value) or hasattr(value, "__get__")
+        if name.startswith("_") or is_method or name in fields | inherited:
+            continue
+        meant = closest(name, unset, near=0.7)
+        if meant is None or name.startswith(f"{meant}_") or meant.startswith(f"{name}_"):
+            continue
+        raise ConfigError(
+            f"{kind} {_own_name(thing)!r}: no field {name!r} (did you mean {meant!r}?)",
+            f"rename it; an attribute of your own may be called {'_' + name!r}",
+        )
 
 
 def _own_name(thing: Any) -> str:
@@ -261,7 +292,7 @@ def _kebab(name: str, kind: str) -> str:
 def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
     """Return the ``build`` of a record; a class takes as many of its last arguments as it can."""
     if isinstance(thing, type):
-        count = _arguments(thing)
+        count = _arguments(kind, thing)
 
         def make(*arguments: Any) -> Any:
             """Make an object of the class."""
@@ -270,9 +301,10 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
             return thing(*arguments[first:])
 
     elif kind == "policy" and inspect.isroutine(thing):
+        taken = _arguments(kind, thing)
 
         def make(*arguments: Any) -> Any:
-            return _FunctionPolicy(thing)
+            return _FunctionPolicy(thing, taken)
 
     else:
 
@@ -292,9 +324,20 @@ def _builder(kind: Kind, thing: Any) -> Callable[..., Any]:
     return build
 
 
-def _arguments(thing: Callable[..., Any]) -> int:
-    """Return how many positional arguments a function or class takes."""
-    kinds = [parameter.kind for parameter in inspect.signature(thing).parameters.values()]
+def _arguments(kind: Kind, thing: Callable[..., Any]) -> int:
+    """Return how many positional arguments a function or class takes.
+
+    Raises:
+        ConfigError: It does not say, as some that are written in C.
+    """
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except ValueError as error:
+        raise ConfigError(
+            f"{kind}: {_own_name(thing)!r} is no {kind}: it does not say what arguments it takes",
+            f"give one written in Python; `lw2g plugins {kind}` lists the names",
+        ) from error
+    kinds = [parameter.kind for parameter in parameters]
     if inspect.Parameter.VAR_POSITIONAL in kinds:
         return 2  # no builder is given more
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -304,9 +347,9 @@ def _arguments(thing: Callable[..., Any]) -> int:
 class _FunctionPolicy:
     """A growth policy from ``function(evidence)`` or ``function(evidence, rng)``."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], count: int) -> None:
         self._function = function
-        self._count = _arguments(function)
+        self._count = count
 
     def decide(self, evidence: Any, rng: Any) -> Any:
         """Return the function's decision."""

@@ -233,6 +233,8 @@ def _unknown(name: str) -> str:
     names = [name for commands in _all_commands().values() for name in commands]
     meant = f"; `lw2g {_ELSEWHERE[name]}` does that" if name in _ELSEWHERE else nearest(name, names)
     text = f"no command is called {name!r}{meant}"
+    if meant:
+        return text
     found = load_commands()
     broken = sorted({problem.plugin for problem in found.problems})
     if broken:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
+from lw2g.config.layers import NAMED_BY
 from lw2g.config.other_names import method_of_others
 from lw2g.errors import ConfigError, UnknownComponentError, nearest, no_folder
 from lw2g.interfaces.component import Kind
 from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.kinds import SINGLE
 from lw2g.vit.hub_folder import folder_of
 from lw2g.vit.names import can_be_timm_name
 
-__all__ = ["require_backbone_name", "unknown_name"]
+__all__ = ["require_backbone_name", "require_file", "unknown_name"]
 
 _TIMM = [f"vit_{size}_patch16_224.augreg_in21k_ft_in1k" for size in ("tiny", "small", "base", "large")]
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
+_TYPED: Mapping[str, str] = {
+    **{kind: f"--{kind} {{}}" for kind in (*SINGLE, "constraint", "tracker")},
+    **{kind: f"--set {option}={{}}" for kind, option in NAMED_BY.items()},
+}
+"""How a component of a kind is named for a run; measures and metrics are not."""
 
 
 def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownComponentError) -> str:
@@ -45,6 +54,20 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
     missing = no_folder(name)
     # a folder whose name is not like it was hardly meant
     return f"{error}; {missing}" if "did you mean" in missing else str(error)
+
+
+def require_file(path: Path, catalogue: Catalogue) -> None:
+    """Refuse the name of a component where a run's TOML file is expected.
+
+    Raises:
+        ConfigError: There is no such file, but a component that an option names.
+    """
+    if os.path.lexists(path):
+        return
+    for entry in catalogue.components():
+        kind, name = entry.key
+        if name == str(path) and kind in _TYPED:
+            raise ConfigError(f"{name!r} is no file but a {kind}", f"name it: {_TYPED[kind].format(name)}")
 
 
 def require_backbone_name(name: str, catalogue: Catalogue) -> None:

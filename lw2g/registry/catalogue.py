@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import attrs
 
 from lw2g import __version__
-from lw2g.errors import PluginError, UnknownComponentError, nearest
+from lw2g.errors import PluginError, UnknownComponentError, closest, nearest
 from lw2g.interfaces.component import (
     KINDS,
     Alias,
@@ -197,10 +197,7 @@ class Catalogue:
 
     def components(self) -> tuple[Registered, ...]:
         """Return all usable components, by kind and then by name."""
-        components: list[Registered] = []
-        for kind in KINDS:
-            components += [self.entries[kind, name] for name in self.names(kind)]
-        return tuple(components)
+        return tuple(self.entries[kind, name] for kind in KINDS for name in self.names(kind))
 
     @property
     def metrics(self) -> tuple[Registered, ...]:
@@ -254,17 +251,11 @@ class Catalogue:
 
     def _unknown(self, kind: Kind | Literal["component"], name: str) -> UnknownComponentError:
         """Return the error of an unknown name: what was meant, what it is called here, or where to look."""
-        remedy = "`lw2g plugins` says what there is"
-        if kind != "component":
-            remedy = f"`lw2g plugins {kind}` lists all"
+        whole = "`lw2g plugins` says what there is"
+        remedy = whole if kind == "component" else f"`lw2g plugins {kind}` lists all"
         if name.startswith(LOCAL):
             remedy = f"give the object as local={{{kind!r}: ...}} to lw2g.resume, continue_run, fork or load"
             return UnknownComponentError(f"{kind} {name!r} is not installed", remedy)
-        broken = {problem.plugin for problem in self.problems} - set(self.disabled)
-        if broken:
-            remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
-        if self.disabled:
-            remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
         spelled = name.lower().replace("_", "-").replace(" ", "-").replace("+", "-plus")
         heir = self.heir_of(spelled)
         if heir is not None:
@@ -273,17 +264,26 @@ class Catalogue:
             if kind == "baseline" and entry.component.kind == "head":
                 typed = f"--baseline {FROZEN_BASELINE} {typed}"
             return UnknownComponentError(f"no {kind} is called {name!r}; {meaning}", typed)
-        known = sorted({other for of_kind, other in self.entries if kind in (of_kind, "component")})
-        for entry in self.components():
-            if kind in (entry.component.kind, "component"):
-                known += [alias.name for alias in entry.component.aliases]
+        of_kind = [entry for entry in self.components() if kind in (entry.component.kind, "component")]
+        known = sorted({entry.component.name for entry in of_kind})
+        known += [alias.name for entry in of_kind for alias in entry.component.aliases]
         if kind == "baseline" and ("head", spelled) in self.entries:
             typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={spelled}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
         meant = nearest(spelled, known)
         if kind == "component":  # a kind may be meant, and among names of all kinds many are a bit alike
-            meant = nearest(spelled, [*known, *KINDS], near=0.8)
+            near = closest(spelled, [*known, *KINDS], near=0.8)
+            if near in KINDS:
+                what = f"no component is called {name!r}; {near!r} is a kind"
+                remedy = f"`lw2g plugins {near}` lists its components, `lw2g check --kind {near}` checks them"
+                return UnknownComponentError(what, remedy)
+            meant = "" if near is None else f" (did you mean {near!r}?)"
         if not meant:
+            broken = {problem.plugin for problem in self.problems} - set(self.disabled)
+            if broken:
+                remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
+            if self.disabled:
+                remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"
         return UnknownComponentError(f"no {kind} is called {name!r}{meant}", remedy)
 

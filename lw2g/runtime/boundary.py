@@ -319,8 +319,10 @@ def _uncalled(
         return None
     called = said["abstract"] or said["called"]
     for entry in entries:
-        built = _built_by(entry)
-        if not callable(built) or _is_core(built.__module__):
+        built = inspect.unwrap(_built_by(entry))  # what a program gives is wrapped
+        if built is not None and not (isinstance(built, type) or inspect.isroutine(built)):
+            built = type(built)  # of an instance that a program gives
+        if built is None or _is_core(built.__module__):
             continue
         if called == built.__qualname__ or (said["abstract"] and called == built.__name__):
             return entry, "build", _place_of(built)

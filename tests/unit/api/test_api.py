@@ -197,6 +197,10 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
             "given twice: as baseline and as baseline.name; leave",
         ),
         ({"epoch": 3}, r"epoch: no such argument \(did you mean 'epochs'\?\); options have dotted keys"),
+        ({"constraint": "cpk"}, r"constraint: no such argument \(did you mean 'constraints'\?\)"),
+        ({"tracker": "cpk"}, r"tracker: no such argument \(did you mean 'trackers'\?\)"),
+        ({"recomended": True}, r"recomended: no such argument \(did you mean 'recommended'\?\)"),
+        ({"task": 1}, r"task: no such argument \(did you mean 'tasks'\?\)"),
         ({"lr": 1, "baseline": "dual-prompt"}, r'lr: no such argument; write \*\*{"baseline.lr": \.\.\.}$'),
         ({"lr": 0.1}, r'nothing that is chosen here has it; of others: \*\*{"baseline.lr": \.\.\.} or'),
         ({"lr": 1, "benchmark": [(images, [0])]}, "nothing that is chosen here has it; of others: "),
@@ -227,6 +231,28 @@ def test_an_argument_that_is_none_is_told_with_the_one_that_is_meant(tmp_path):
         assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="baseline: no such argument; a fork keeps its method"):
         lw2g.fork(tmp_path, 1, baseline="l2p")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ranpac", "'ranpac' is no file but a baseline; name it: baseline='ranpac'"),
+        ("min", "'min' is no file but a policy; name it: policy='min'"),
+        ("cpk", "'cpk' is no file but a constraint; name it: constraints='cpk'"),
+        ("tensorboard", "'tensorboard' is no file but a tracker; name it: trackers='tensorboard'"),
+        ("lda", "'lda' is no file but a head; name it: baseline.head=lda"),
+        ("nobody's", '"nobody\'s" cannot be read: No such file or directory; give the path of a TOML file'),
+    ],
+)
+def test_a_name_in_place_of_a_file_is_told_with_its_argument(tmp_path, monkeypatch, name, told):
+    """Names are given by keyword; a file of that name is read all the same."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        lw2g.run(name)
+    assert str(caught.value) == told
+    Path(name).write_text("polcy = 'one'", encoding="utf-8")
+    with pytest.raises(ConfigError, match="polcy"):
+        lw2g.run(name)
 
 
 def test_a_word_runs_the_method_that_it_stands_for(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
@@ -11,7 +13,9 @@ from PIL import Image
 
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, as_columns, task
-from lw2g.errors import ConfigError, DataError
+from lw2g.api.given_objects import Locals
+from lw2g.errors import ComponentError, ConfigError, DataError
+from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.options import option
@@ -155,6 +159,8 @@ def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
     [
         ({"devices": 2, "benchmark": TASKS}, "objects of this program exist in one process only"),
         ({"baseline": torch.nn.Linear(1, 1)}, "'Linear' is no class of a baseline; give the class"),
+        *(({"policy": one}, f"policy: '{one.__name__}' is no policy: it does not say") for one in (int, max)),
+        ({"constraints": dict}, "constraint: 'dict' is no constraint: it does not say"),
         ({"policy": 3}, "policy: 3 is no name and no policy; `lw2g plugins policy` lists the names"),
         ({"baseline": torch.nn.Linear}, "baseline: 'Linear' is no subclass of lw2g.plugin.Baseline; "),
         (
@@ -180,6 +186,74 @@ def test_objects_that_cannot_be_used_are_told_in_a_line(tmp_path, choices, messa
         lw2g.run(**{**QUICK, **choices}, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def with_values(base: type, **values: object) -> type:
+    """Return a class of a component with further attributes."""
+    return type("Mine", (base,), values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "thing", "name", "meant"),
+    [
+        ("policy", with_values(EverySecond, measure=()), None, None),  # the base sets measures
+        ("policy", with_values(object, measure=()), "measure", "measures"),
+        ("policy", with_values(object, constraints=()), "constraints", "default_constraints"),
+        ("policy", with_values(object, default_constraint=())(), "default_constraint", "default_constraints"),
+        ("policy", with_values(object, margins=0.1), "margins", "margin"),
+        ("baseline", with_values(SimpleCIL, trains_onc=True), "trains_onc", "trains_once"),
+        ("constraints", with_values(object, needs_site=True), "needs_site", "needs_sites"),
+        ("benchmark", with_values(object, famly="own", stream=None), "famly", "family"),
+        ("policy", with_values(object, growth_rate=1, default=2, screen_size=3, _measure=4), None, None),
+        ("policy", with_values(object, measure=lambda self: 1, margins=property(id)), None, None),
+        ("policy", with_values(with_values(object, measure=()), measure=1), None, None),
+    ],
+)
+def test_a_misspelt_field_of_a_class_is_refused(kind, thing, name, meant):
+    """Else the experiment would be another; methods and names of its own stay the author's."""
+    local = Locals()
+    known = "constraint" if kind == "constraints" else kind
+    if meant is None:
+        assert local.name(known, thing) == "local-mine"
+        return
+    told = f"^{known} 'Mine': no field '{name}' \\(did you mean '{meant}'\\?\\); rename it; .* '_{name}'$"
+    with pytest.raises(ConfigError, match=told):
+        lw2g.run(**{**QUICK, kind: thing})
+
+
+class TakesTooMany(EverySecond):
+    """A policy that needs more than its options."""
+
+    def __init__(self, config, further, more):
+        pass
+
+
+class LacksMethods(Baseline):
+    """A baseline without its methods."""
+
+
+class DecidesAlone(EverySecond):
+    """A policy whose method takes nothing."""
+
+    def decide(self):
+        return Grow()
+
+
+@pytest.mark.parametrize(
+    ("choices", "lines", "told"),
+    [
+        ({"policy": TakesTooMany}, TakesTooMany.__init__, "build: TypeError: .* missing 2 required"),
+        ({"baseline": LacksMethods}, LacksMethods, "build: TypeError: Can't instantiate abstract class"),
+        ({"policy": DecidesAlone()}, DecidesAlone.decide, "decide: TypeError: .* 1 positional argument but"),
+    ],
+    ids=["init", "abstract", "object"],
+)
+def test_a_class_that_cannot_be_called_is_told_by_its_own_line(tmp_path, choices, lines, told):
+    """Not by the line of lw2g that calls it."""
+    place = f"{Path(__file__).name}:{inspect.getsourcelines(lines)[1]}"
+    options = {"benchmark": "digits", "device": "cpu", "progress": False, "baseline": "dual-prompt"}
+    with pytest.raises(ComponentError, match=rf"{told}.* \(.*{place}\)$"):
+        lw2g.run(**{**options, **choices}, out=tmp_path / "run")
 
 
 def test_images_must_be_pickled_where_processes_are_spawned(tmp_path, monkeypatch):

@@ -206,6 +206,7 @@ def test_a_disabled_package_is_not_even_imported(site: Path, monkeypatch: pytest
     assert load_commands().problems == ()
     assert load_catalogue().problems == ()
     assert "LW2G_DISABLE_PLUGINS leaves out: theirs_here" in typed("say-it").stderr
+    assert "(did you mean 'runs'?); see" in typed("runss").stderr  # which is meant: nothing is left out
 
 
 def test_a_hook_in_the_wrong_group_is_told(site: Path) -> None:

@@ -627,7 +627,7 @@ def test_an_interrupted_command_says_so_in_a_line(monkeypatch, tmp_path):
 
 def test_plugins_with_an_unknown_name_suggests_one(fake_catalogue):
     """The nearest name over all kinds is offered."""
-    assert "'polcy' (did you mean 'policy'?)" in invoke("plugins", "polcy").stderr  # a kind
+    assert "'polcy'; 'policy' is a kind; `lw2g plugins policy`" in invoke("plugins", "polcy").stderr
     assert "methods that keep old images: replay; " in invoke("plugins", "icarl").stderr
     result = invoke("plugins", "hide-promt")
     assert result.exit_code == 2

@@ -162,7 +162,7 @@ def test_an_option_of_a_constraint_changes_it_without_changing_which_are_used():
     assert [one.name for one in chosen] == ["orthogonal", "cpk"]
     assert chosen[1].config == CpkConfig(phi=0.4)
     assert refusal(policy="always", overrides={"constraints.cpk.phi": 0.4}) == [
-        "constraints.cpk: no such constraint in use (none); name it with constraint or in the file"
+        "constraints.cpk: no such constraint in use (none); name it with constraints or in the file"
     ]
 
 

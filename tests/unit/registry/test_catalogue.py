@@ -114,17 +114,21 @@ def test_components_are_sorted_by_kind_and_name_whatever_the_order_of_plugins():
     assert load(first, second).components()[0].origin.plugin == "second"
 
 
-def test_unknown_name_suggests_the_nearest_and_names_broken_plugins():
-    """An unknown name is answered with the nearest one, the command that lists all, and suspects."""
+def test_unknown_name_suggests_the_nearest_or_names_broken_plugins():
+    """An unknown name is answered with the command that lists all, and with the nearest one or suspects."""
     catalogue = load(plugin("good", lw2g_policies=[policy("minimum")]), plugin("broken", lw2g_policies=None))
     with pytest.raises(UnknownComponentError) as caught:
         catalogue.get("policy", "minimun")
     assert str(caught.value) == (
-        "no policy is called 'minimun' (did you mean 'minimum'?); `lw2g plugins policy` lists all "
-        "(plugins with problems: broken; `lw2g doctor` says which)"
+        "no policy is called 'minimun' (did you mean 'minimum'?); `lw2g plugins policy` lists all"
     )
-    with pytest.raises(UnknownComponentError, match="; a plugin of your own is found once it is installed"):
+    with pytest.raises(UnknownComponentError) as caught:
         catalogue.get("policy", "mine")
+    assert str(caught.value) == (
+        "no policy is called 'mine'; `lw2g plugins policy` lists all "
+        "(plugins with problems: broken; `lw2g doctor` says which); "
+        "a plugin of your own is found once it is installed: pip install -e FOLDER"
+    )
     with pytest.raises(PluginError, match=r"plugin 'broken' .*; fix it"):
         catalogue.get("policy", "broken")  # the cause at once
 
@@ -474,6 +478,22 @@ def test_disabled_plugins_are_not_even_imported(tmp_path, monkeypatch):
     ]
     with pytest.raises(UnknownComponentError, match="leaves out: broken"):
         catalogue.get("policy", "other")
+    with pytest.raises(UnknownComponentError, match=r"\(did you mean 'fine'\?\); .* lists all$"):
+        catalogue.get("policy", "fin")
+
+
+def test_the_name_of_a_kind_is_told_as_one():
+    """Where a component of any kind is asked for; a plural or a misspelt one, too."""
+    catalogue = load(plugin("good", lw2g_policies=[policy("minimum")]))
+    for name in ("policy", "polcy", "Policy"):
+        with pytest.raises(UnknownComponentError) as caught:
+            catalogue.called(name)
+        assert str(caught.value) == (
+            f"no component is called {name!r}; 'policy' is a kind; "
+            "`lw2g plugins policy` lists its components, `lw2g check --kind policy` checks them"
+        )
+    with pytest.raises(UnknownComponentError, match=r"\(did you mean 'minimum'\?\)"):
+        catalogue.called("minimun")
 
 
 def test_of_named_plugins_the_others_are_imported_for_a_missing_name_alone(tmp_path, monkeypatch):
@@ -488,13 +508,13 @@ def test_of_named_plugins_the_others_are_imported_for_a_missing_name_alone(tmp_p
     assert found.origin.plugin == "second"
     assert catalogue.get("policy", "other") is found.component
     assert catalogue.find("policy", "othr") is None
-    with pytest.raises(UnknownComponentError) as caught:
-        catalogue.get("policy", "othr")
-    with pytest.raises(UnknownComponentError) as whole:
-        load_catalogue().get("policy", "othr")
-    assert str(caught.value) == str(whole.value)
-    assert "did you mean 'other'" in str(caught.value)
-    assert "plugins with problems: broken" in str(caught.value)
+    for name, told in (("othr", "did you mean 'other'"), ("nobody's", "plugins with problems: broken")):
+        with pytest.raises(UnknownComponentError) as caught:
+            catalogue.get("policy", name)
+        with pytest.raises(UnknownComponentError) as whole:
+            load_catalogue().get("policy", name)
+        assert str(caught.value) == str(whole.value)
+        assert told in str(caught.value)
 
 
 def test_a_named_plugin_that_is_disabled_stays_out(tmp_path, monkeypatch):
