@@ -83,7 +83,9 @@ def require_usable(
     device: str | None = None,
     weights: Path | None = None,
 ) -> None:
-    """Open a model that was just written and let it answer for a blank input.
+    """Open a model before its folder gets its name, and let it answer for a blank input.
+
+    Where it raises, :func:`lw2g.model.places.write_folder` removes the files.
 
     Args:
         directory: Its folder.
@@ -100,7 +102,8 @@ def require_usable(
         model = live_model(saved, catalogue, device=device, batch_size=1, weights=weights)
         model.predict(model.backbone.blank())  # numbers that are not finite show here, not in the files
     except Lw2gError as error:
-        raise DataError(f"the model was written and cannot be used: {error.what}", error.remedy) from error
+        what = f"nothing was written: the model cannot be used: {error.what}"
+        raise DataError(what, error.remedy) from error
 
 
 def require_counted(task: int | None) -> None:

@@ -141,6 +141,8 @@ def read_grid(
     if grid.columns:  # a table is made when all cells have run: too late for a misspelt name
         further = further_columns((), catalogue or load_catalogue())
         chosen_columns(grid.columns, further, "report.columns")
+    if not (grid.base or grid.axes or grid.rows):
+        raise ConfigError(f"{str(_path_of(path))!r} has no cells", "give it [base], [axes] or [[rows]]")
     last = settings_of(overrides or {}, "--set")
     drafts: dict[str, _Draft] = {}
     num_equal = 0
@@ -149,7 +151,7 @@ def read_grid(
             num_equal += json.dumps(draft.settings, sort_keys=True) in drafts
             drafts.setdefault(json.dumps(draft.settings, sort_keys=True), draft)
     if not drafts:
-        raise ConfigError(f"{str(_path_of(path))!r} has no cells", "an axis or the rows are empty")
+        raise ConfigError(f"{str(_path_of(path))!r} has no cells", "an axis is empty")
     if num_equal and change is _unchanged:  # a rehearsal makes cells equal on purpose
         equal = f"{counted(num_equal, 'cell')} equal to others of the grid, run once"
         tell_note_once(f"{str(_path_of(path))!r}: {equal}")
@@ -226,6 +228,8 @@ def _read(given: Path | Mapping[str, Any], before: tuple[Path, ...]) -> _Grid:
     rows = table.get("rows", [])
     if not isinstance(rows, list):
         raise ConfigError("rows: expected tables [[rows]]", "write two brackets")
+    if "rows" in table and not rows:
+        raise ConfigError("rows: expected tables [[rows]] but got none", "leave rows out for [base] alone")
     parsed = [_row(_table(row, f"rows {n}"), f"rows {n}") for n, row in enumerate(rows, 1)]
     grid = _Grid(
         base=settings_of(_table(table.get("base", {}), "base"), "base"),

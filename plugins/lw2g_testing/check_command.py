@@ -17,7 +17,7 @@ from lw2g.cli.completion import complete_component
 from lw2g.cli.shared_options import json_option, settings_option
 from lw2g.cli.signals import TRACEBACK
 from lw2g.cli.signature import help_of, option_of, options_of
-from lw2g.errors import counted
+from lw2g.errors import counted, printable
 from lw2g.runtime.console import console, note
 from lw2g_testing.chosen_checks import checks_of
 
@@ -32,7 +32,7 @@ _MARKS = {"passed": ("pass", "green"), "failed": ("FAIL", "bold red"), "skipped"
 
 
 _EXIT = """Once a component's code raises an error, its other checks are not tried, and --traceback shows how.
-The exit code is 1 if a check fails."""
+The exit code is 1 if a check fails, or a checked component's plugin has a problem."""
 
 
 @click.command(
@@ -54,9 +54,11 @@ def check(context: click.Context, /, names: Sequence[str], as_json: bool, **opti
     if as_json:
         told = [attrs.asdict(result, filter=lambda field, _: field.name != "error") for result in results]
         click.echo(json.dumps(told, indent=1))
-    if checks.problems:
-        note(f"problems with plugins: {len(checks.problems)}; see `lw2g doctor`")
-    if any(result.status == "failed" for result in results):
+    for problem in checks.problems:
+        click.echo(f"problem: {printable(str(problem), lines=True)}", err=True)
+    if checks.others:
+        note(f"problems with other plugins: {len(checks.others)}; see `lw2g doctor`")
+    if checks.problems or any(result.status == "failed" for result in results):
         raise click.exceptions.Exit(1)
 
 

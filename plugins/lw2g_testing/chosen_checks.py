@@ -32,11 +32,13 @@ class Checks:
 
     Attributes:
         cases: A check of one component each.
-        problems: Those with plugins; one that cannot be used is not checked.
+        problems: Those with the plugins of these components.
+        others: Those with other plugins.
     """
 
     cases: Sequence[ContractCase]
     problems: Sequence[Problem]
+    others: Sequence[Problem]
 
 
 def checks_of(
@@ -74,8 +76,14 @@ def checks_of(
     open_engine(device, "32-true")  # a missing device is the user's mistake, not a component's
     catalogue = lw2g_testing.tiny_catalogue()
     cases = lw2g_testing.contract_cases(*chosen, catalogue=catalogue, options=options, device=device)
-    # those of the first one: a plugin that imports torch for its records is seen while nobody else has
-    return Checks(cases=list(cases), problems=listed.problems)
+    checked = {listed.entries[component.kind, component.name].origin.key for component in chosen}
+    problems: list[Problem] = []
+    others: list[Problem] = []
+    # of the first catalogue: a plugin that imports torch for its records is seen while nobody else has
+    for problem in listed.problems:
+        is_checked = (problem.plugin, problem.distribution) in checked
+        (problems if is_checked else others).append(problem)
+    return Checks(cases=list(cases), problems=problems, others=others)
 
 
 def _chosen(

@@ -247,7 +247,7 @@ def check_takes_more_classes(subject: Subject) -> None:
 
 @check("head")
 def check_takes_one_image(subject: Subject) -> None:
-    """A class of one image is legal."""
+    """A class of one image is legal, also where all classes have one."""
     rows, labels = images_of()
     count = _IMAGES + 1  # all images of the first class, and the first one of the second
     head = made(subject)
@@ -256,6 +256,13 @@ def check_takes_one_image(subject: Subject) -> None:
     if not head.scores(rows, 2).isfinite().all():
         raise ContractViolation(
             "its scores are not finite where a class has one image; shrink what is inverted"
+        )
+    first = slice(None, None, _IMAGES)  # the first image of each class: nothing varies within one
+    head = teach(made(subject), (_CLASSES,), rows[first], labels[first])
+    if not head.scores(rows, _CLASSES).isfinite().all():
+        raise ContractViolation(
+            "its scores are not finite where all classes have one image: the variance within them is 0; "
+            "divide by it only where it is positive"
         )
 
 

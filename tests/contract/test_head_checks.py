@@ -76,6 +76,29 @@ class Stuck(Cosine):
         return
 
 
+class Spread(Cosine):
+    """Divides by the deviation within classes, which is 0 where all classes have one image."""
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+        self.square: Tensor
+        self.register_buffer("square", torch.zeros(num_classes, dim, dtype=torch.float64))
+
+    def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
+        self.total.index_add_(0, labels, features)
+        self.square.index_add_(0, labels, features.square())
+
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        count = self.count[:seen, None]
+        mean = self.total[:seen] / count
+        within = (self.square[:seen] - count * mean.square()).clamp(min=0).sum(0)
+        return mean, (within / count.sum()).sqrt()
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        mean, deviation = solution
+        return -torch.cdist(features / deviation, mean / deviation)
+
+
 class Unregistered(Cosine):
     """Keeps its sums outside its state, and says that a class can be forgotten."""
 
@@ -166,6 +189,7 @@ def carry(kind: type[Remembers]) -> CarryComponent:
         (head(Ungaussian), "predicts_the_nearest_gaussian"),
         (head(OwnCovariance), "predicts_the_nearest_gaussian"),
         (head(Mixed), "forgets_a_class"),
+        (head(Spread), "takes_one_image"),
         (head(Global), "draws_from_its_seed"),
         (head(Stuck), "can_be_carried"),
         (carry(Remembers), "sees_this_task_alone"),

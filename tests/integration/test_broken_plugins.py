@@ -135,3 +135,13 @@ def test_a_run_goes_on_beside_broken_plugins(site: Path, tmp_path: Path) -> None
     done = lw2g(site, "resume", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "plugins" not in done.stderr
+
+
+@pytest.mark.slow
+def test_check_tells_of_a_plugin_that_imports_torch(tmp_path: Path) -> None:
+    """Its component keeps every promise; the plugin's own problem is told, and makes the exit code 1."""
+    install(tmp_path, "heavy-dist", "heavy", "import torch\n" + offering("[record('weighty')]"))
+    done = lw2g(tmp_path, "check", "weighty")
+    assert " 0 failed" in done.stdout
+    assert done.returncode == 1
+    assert done.stderr.startswith("problem: plugin 'heavy' (heavy-dist 1.0) imports torch in ")

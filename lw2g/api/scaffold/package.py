@@ -10,7 +10,7 @@ import importlib.util
 import keyword
 import re
 from collections.abc import Collection, Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path, PurePath, PurePosixPath
@@ -255,7 +255,8 @@ def check_name(
         raise ConfigError(f"plugin name {name!r} is taken by a command", "choose another one")
     package = name.replace("-", "_")
     if plugins is None:
-        plugins = {name for group in HOOKS_BY_GROUP for name in entry_points(group=group).names}
+        installed = [entry_point for group in HOOKS_BY_GROUP for entry_point in entry_points(group=group)]
+        plugins = {entry_point.name for entry_point in installed if not _is_replaced(entry_point, name)}
     # two entry points of one name: the manager would keep one of them
     if package in plugins:
         owner = f"a plugin is called {package!r}"
@@ -265,6 +266,13 @@ def check_name(
     else:
         return
     raise ConfigError(f"plugin name {name!r} is taken: {owner}", "choose another one")
+
+
+def _is_replaced(entry_point: EntryPoint, name: str) -> bool:
+    """Whether a plugin's files are gone, and installing a new package of this name replaces its entry."""
+    if entry_point.dist is None or entry_point.dist.name.replace("_", "-") != name:
+        return False
+    return importlib.util.find_spec(entry_point.module.partition(".")[0]) is None
 
 
 def _kebab(name: str) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
+
 import pytest
 
 from lw2g.api.scaffold.package import Scaffold, check_name, write_package
@@ -39,6 +42,31 @@ def test_the_installed_plugins_are_looked_for(catalogue):
     with pytest.raises(ConfigError, match="a plugin is called 'single_set'"):
         check_name("single-set", catalogue)
     check_name("entirely-new-1", catalogue)
+
+
+def test_a_name_is_free_again_once_the_package_s_files_are_gone(catalogue, tmp_path, monkeypatch):
+    """An editable package whose folder was removed leaves an entry, which the next installation replaces."""
+    site = tmp_path / "site"
+    entry = "[lw2g]\nnear_mean = near_mean.plugin\n"
+    for distribution in ("near-mean", "another"):
+        info = site / f"{distribution.replace('-', '_')}-0.1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 0.1\n")
+        (info / "entry_points.txt").write_text(entry)
+    package = site / "near_mean"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(site)
+    with pytest.raises(ConfigError, match="a plugin is called 'near_mean'"):
+        check_name("near-mean", catalogue)
+    shutil.rmtree(package)
+    importlib.invalidate_caches()
+    # the entry of another distribution would stay beside the new one
+    with pytest.raises(ConfigError, match="a plugin is called 'near_mean'"):
+        check_name("near-mean", catalogue)
+    shutil.rmtree(site / "another-0.1.dist-info")
+    importlib.invalidate_caches()
+    check_name("near-mean", catalogue)
 
 
 def test_a_folder_in_use_is_refused_and_left_alone(tmp_path):

@@ -201,7 +201,10 @@ def test_labels_say_more_where_they_must(tmp_path, caplog):
         ("[base.growht]\nenergy = 1", r"base: no such section 'growht' \(did you mean 'growth'\?\)"),
         ("[base.set]\nx = 1", r"'set'; write options as SECTION.OPTION = VALUE, of the sections baseline, "),
         ("[axes]\nseed = 1", "axes.seed: expected a list of values but got 1"),
-        ("[axes]\nseed = []", "has no cells"),
+        ("", r"has no cells; give it \[base\], \[axes\] or \[\[rows\]\]"),
+        ("[executor]\nname = 'local'", r"has no cells; give it \[base\], \[axes\] or \[\[rows\]\]"),
+        ("[axes]\nseed = []", "has no cells; an axis is empty"),
+        ("rows = []\n[base]\nseed = 1", r"rows: expected tables \[\[rows\]\] but got none; leave rows out"),
         ("[rows]\nseed = 1", r"write two brackets"),
         ("[base]\nepochs = 3", r"base: no such section 'epochs' \(did you mean 'baseline.epochs' or 'retr"),
         (

@@ -53,6 +53,11 @@ class Noisy:
         pass
 
 
+class Quiet(Noisy):
+    def on_event(self, event: Any) -> None:
+        pass
+
+
 def policy(name: str, build: Any) -> PolicyComponent:
     return PolicyComponent(
         name=name,
@@ -82,6 +87,7 @@ POLICIES = [
 TRACKERS = [
     TrackerComponent(name="noisy", config=Options, summary="fails", build=lambda config, directory: Noisy())
 ]
+QUIET = TrackerComponent(name="quiet", config=Options, summary="", build=lambda config, directory: Quiet())
 LOST = BaselineComponent(
     name="lost",
     config=Options,
@@ -94,12 +100,13 @@ LOST = BaselineComponent(
 @pytest.fixture(autouse=True)
 def few_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the command see a few components alone, and a plugin that cannot be used."""
-    good, bad = ModuleType("good"), ModuleType("bad")
+    good, bad, partly = ModuleType("good"), ModuleType("bad"), ModuleType("partly")
     good.lw2g_policies = hookimpl(lambda: POLICIES)
     good.lw2g_baselines = hookimpl(lambda: [LOST])
     good.lw2g_trackers = hookimpl(lambda: TRACKERS)
     bad.lw2g_policy = hookimpl(lambda: [])
-    loaded = load_catalogue(plugins=[good, bad], entry_points=False)
+    partly.lw2g_trackers = hookimpl(lambda: [QUIET, attrs.evolve(QUIET, name="untold", summary=None)])
+    loaded = load_catalogue(plugins=[good, bad, partly], entry_points=False)
     monkeypatch.setattr("lw2g_testing.tiny_catalogue", lambda: loaded)
     monkeypatch.setattr("lw2g_testing.load_catalogue", lambda: loaded, raising=False)
 
@@ -243,14 +250,28 @@ def test_several_names_and_all_kinds_of_a_name() -> None:
 def test_all_checks_everything_of_a_kind() -> None:
     """--all takes every component, or those of one kind."""
     everything = {(one["kind"], one["component"]) for one in found("--all")}
-    assert everything == {(one.kind, one.name) for one in (*POLICIES, *TRACKERS, LOST)}
-    assert {one["component"] for one in found("--all", "--kind", "tracker")} == {"noisy"}
+    assert everything == {(one.kind, one.name) for one in (*POLICIES, *TRACKERS, QUIET, LOST)}
+    assert {one["component"] for one in found("--all", "--kind", "tracker")} == {"noisy", "quiet"}
     assert invoke("--all").exit_code == 1
 
 
 def test_problems_with_plugins_are_mentioned() -> None:
     """What could not be loaded is not passed over in silence."""
-    assert invoke("grows").stderr == "note: problems with plugins: 1; see `lw2g doctor`\n"
+    result = invoke("grows")
+    assert result.exit_code == 0
+    assert result.stderr == "note: problems with other plugins: 2; see `lw2g doctor`\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_problem_with_the_checked_plugin_is_told_and_fails(options: tuple[str, ...]) -> None:
+    """Its components may keep all promises: what `lw2g doctor` says of the plugin is said here, too."""
+    result = invoke("quiet", *options)
+    assert "FAIL" not in result.stdout
+    assert result.exit_code == 1
+    problem, note = result.stderr.splitlines()
+    what = "plugin 'partly' registers tracker 'untold' with a summary that is no text: None"
+    assert problem == f"problem: {what}; fix it"
+    assert note == "note: problems with other plugins: 1; see `lw2g doctor`"
 
 
 @pytest.mark.parametrize(
