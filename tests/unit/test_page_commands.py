@@ -283,8 +283,9 @@ def test_every_file_of_a_page_is_read(page: str, catalogue: Catalogue, tmp_path:
             content = tomllib.loads(code)
             if content.keys() & {"axes", "executor"}:
                 (tmp_path / "grid.toml").write_text(code, encoding="utf-8")
-                cells = [without_missing_files(cell) for cell in read_grid(tmp_path / "grid.toml")]
-                require_valid(cells, catalogue)
+                if "axes" in content:  # else the part of a grid that says where it runs
+                    cells = [without_missing_files(cell) for cell in read_grid(tmp_path / "grid.toml")]
+                    require_valid(cells, catalogue)
                 read_executor(tmp_path / "grid.toml")
             else:
                 resolve(catalogue, file=content)
