@@ -461,6 +461,17 @@ def test_the_command_makes_the_same_configuration(write_full_run, installed, nam
     assert flat(to_mapping(found.config)) == run.options
 
 
+def test_the_command_asks_for_the_precision_that_was_asked_for(write_full_run, installed):
+    """The hash of a record covers what was asked for: a command that names the settled precision has another."""
+    settled = {"precision": {"asked": "auto", "used": "bf16-mixed", "reason": "the CPU has amx_bf16"}}
+    run = write_full_run("run", settled, overrides={"run.precision": "bf16-mixed"})
+    assert "precision" not in command_of(run, installed)
+    gone = settled | {"config.baseline.gone": 1, "config.run.precision": "bf16-mixed"}
+    foreign = write_full_run("foreign", gone)
+    file = f"{foreign.path}/config.toml"
+    assert command_of(foreign, installed) == f"lw2g run {file} --out NEW --set run.precision=auto"
+
+
 def test_a_command_that_means_something_else_today_reads_the_file(write_full_run, installed):
     """An option that is no more, or weights that are elsewhere: then the run's own file is the command."""
     run = write_full_run("run", {"config.baseline.gone": 1})
