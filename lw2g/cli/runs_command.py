@@ -62,7 +62,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         chosen = chosen.by_draws()
         named = chosen.baseline_names()
         differing = []
-        for options, (_, in_name) in zip(chosen.differing_options(), named, strict=True):
+        for options, (_, in_name) in zip(chosen.differing_options(preset=False), named, strict=True):
             differing.append({key: value for key, value in options.items() if key not in in_name})
         values = defaultdict(set)
         for options in differing:

@@ -26,8 +26,8 @@ _NAMED: tuple[Kind, ...] = ("baseline", "policy", "benchmark", "backbone")
 def command_of(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return a command line that resolves to the run's configuration.
 
-    It omits today's defaults, and asks for ``auto`` where the run did: the hash of a record covers what was
-    asked for. If a component is not installed or has other options today, the command reads the run's own file.
+    It omits today's defaults, and asks for the precision that the run asked for, which the hash of its record
+    covers. If a component is not installed or has other options today, the command reads the run's own file.
     """
     origin = run.record.get("origin")
     if origin is not None:
