@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from lw2g.results.verdicts import Verdict
     from lw2g.sweeps.sweep_directory import Status
 
-__all__ = ["Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification", "html_table"]
+__all__ = ["ORDER", "Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification", "html_table"]
 
 Row = Mapping[str, Any]
 
 _COMPONENTS = ("baseline", "policy", "benchmark", "backbone")
+ORDER = "benchmark.order"
+"""How the options begin that choose a class order, which nothing else of a row tells apart."""
 _OF_RUNS = ("run", *_COMPONENTS, "seed", "state", "done", "tasks", "faa")
 
 
@@ -229,7 +231,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
         comes with a component that does not stand in the rows.
 
         Args:
-            preset: Whether those of its options are among them that it has where nobody sets them.
+            preset: Whether options with the value that they have where nobody sets them are among them; those
+                of the class order always are.
         """
         from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
@@ -251,7 +254,8 @@ class Runs(Tabular, Sequence["ReportedRun"]):
                     continue
                 if all(other[key] == value for other in others):
                     continue
-                if key in left_out and left_out[key] == value:
+                is_preset = key in left_out and left_out[key] == value
+                if is_preset and not key.startswith(ORDER):
                     continue
                 if key != "run.seed" and role_of_key(key, run.config, catalogue) not in UNCOUNTED:
                     differing[key] = plain(value)
