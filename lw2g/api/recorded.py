@@ -95,6 +95,20 @@ class Recorded:
         return catalogue.grows(self.content["config"]["baseline"]["name"])
 
     @cached_property
+    def stream_options(self) -> Sequence[str]:
+        """What of the stream is otherwise than by default, as in titles of reports: ``["shots 5"]``."""
+        from lw2g.config.describe import plain
+        from lw2g.disk.origins import made_with
+        from lw2g.results.conditions import stream_options
+        from lw2g.results.row_names import settings_of
+
+        catalogue = load_catalogue(made_with=made_with(self.run))
+        (run,) = _as_reported({self.run: self.content})
+        changed = {key: plain(value) for key, value in settings_of(run, catalogue).changed.items()}
+        changed.pop("benchmark.stream", None)  # what the tasks consist of is told beside the data
+        return stream_options(changed)
+
+    @cached_property
     def is_published(self) -> bool:
         """Whether the method is cited or has a published value, or is another's that is not installed."""
         from lw2g.config.describe import describe_options
@@ -412,28 +426,10 @@ def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
+    """Return the accuracy of the final model on each domain, in a line; empty for fewer than two domains."""
+    from lw2g.results.row_notes import by_domain as in_words
 
-    Where a domain comes in several tasks, it is the mean of theirs. It is empty for fewer than two domains.
-
-    Args:
-        records: The record of each run.
-    """
-    of_domain: dict[str, list[float]] = {}
-    of_tasks = ""
-    for record in records:
-        rows = record["accuracy_matrix"]
-        domains = (record.get("domains") or [])[: len(rows)]
-        if len(set(domains)) < 2:  # a domain alone is the final accuracy
-            return ""
-        if len(set(domains)) < len(domains):
-            of_tasks = ", each the mean of its tasks"
-        for domain, row in zip(domains, rows, strict=True):
-            if row[-1] is None:
-                return ""
-            of_domain.setdefault(domain, []).append(row[-1])
-    of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
-    return f"by domain{of_tasks}: {', '.join(of_each)}" if of_each else ""
+    return in_words(records)
 
 
 def part_of_policy(record: Mapping[str, Any]) -> str:

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from lw2g.results.verdicts import Verdict
     from lw2g.sweeps.sweep_directory import Status
 
-__all__ = ["Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification", "html_table"]
+__all__ = ["ORDER", "Row", "RunRecord", "Runs", "SweepResult", "Tabular", "Verification", "html_table"]
 
 Row = Mapping[str, Any]
 
 _COMPONENTS = ("baseline", "policy", "benchmark", "backbone")
+ORDER = "benchmark.order"
+"""How the options begin that choose a class order, which nothing else of a row tells apart."""
 _OF_RUNS = ("run", *_COMPONENTS, "seed", "state", "done", "tasks", "faa")
 
 
@@ -221,17 +223,21 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             found.append((baseline_of(run, settings), told))
         return found
 
-    def differing_options(self) -> list[dict[str, str]]:
+    def differing_options(self, *, preset: bool = True) -> list[dict[str, str]]:
         """Return of each run the options by which it differs from others of the same components, as text.
 
         The seed, which stands in the rows, and what is of the machine do not count; nor does an option that
         nothing reads, a list that is empty, since nobody gave it, or what not all of them have, since it
         comes with a component that does not stand in the rows.
+
+        Args:
+            preset: Whether options with the value that they have where nobody sets them are among them; those
+                of the class order always are.
         """
         from lw2g.config.describe import plain
         from lw2g.config.roles import role_of_key
         from lw2g.interfaces.options import UNCOUNTED
-        from lw2g.results.row_names import unread_by
+        from lw2g.results.row_names import preset_of, unread_by
 
         catalogue = load_catalogue()
         alike: dict[tuple[Any, ...], list[ReportedRun]] = {}
@@ -242,10 +248,14 @@ class Runs(Tabular, Sequence["ReportedRun"]):
             others = [other.options for other in alike[_components_of(run)]]
             differing = {}
             unread = unread_by(run, catalogue)
+            left_out = {} if preset or not run.options else preset_of(run, catalogue)
             for key, value in run.options.items():
                 if key in unread or value == [] or not all(key in other for other in others):
                     continue
                 if all(other[key] == value for other in others):
+                    continue
+                is_preset = key in left_out and left_out[key] == value
+                if is_preset and not key.startswith(ORDER):
                     continue
                 if key != "run.seed" and role_of_key(key, run.config, catalogue) not in UNCOUNTED:
                     differing[key] = plain(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lw2g.api.recorded import runs as find
-from lw2g.api.tabular import Runs
+from lw2g.api.tabular import ORDER, Runs
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.shared_options import json_option
 from lw2g.cli.signature import help_of, option_of
@@ -34,8 +34,6 @@ _WORDS = _COLUMNS[:6]
 """The columns that are aligned to the left."""
 _MOST_OPTIONS = 3
 """Options of a run that are shown."""
-_ORDER = "benchmark.order"
-"""How the options begin that choose a class order."""
 _LONGEST = 24
 """Letters of an option's value that are shown."""
 _DEFAULT = "DIR is `runs`, where `lw2g run` writes, unless another is given."
@@ -62,7 +60,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
         chosen = chosen.by_draws()
         named = chosen.baseline_names()
         differing = []
-        for options, (_, in_name) in zip(chosen.differing_options(), named, strict=True):
+        for options, (_, in_name) in zip(chosen.differing_options(preset=False), named, strict=True):
             differing.append({key: value for key, value in options.items() if key not in in_name})
         values = defaultdict(set)
         for options in differing:
@@ -70,7 +68,7 @@ def runs(ctx: click.Context, directory: Path, conditions: Sequence[str], as_json
                 values[key].add(value)
         # of many options those stay that tell class orders apart, which nothing else of a line does, then
         # those that tell most runs apart
-        first = sorted(values, key=lambda key: (not key.startswith(_ORDER), -len(values[key])))
+        first = sorted(values, key=lambda key: (not key.startswith(ORDER), -len(values[key])))
         for entry, options, (name, _) in zip(chosen.rows(), differing, named, strict=True):
             words = [_in_words(key, options[key]) for key in first if key in options]
             if len(words) > _MOST_OPTIONS:

@@ -109,7 +109,7 @@ def _print_short(results: Recorded, *, warned: bool) -> None:
     """
     record = results.content
     backbone = record["config"]["backbone"]["name"]
-    lines = [f"{results.method} on {_stream(record)}, backbone {backbone}, seed {record['seed']}"]
+    lines = [f"{results.method} on {_stream(results)}, backbone {backbone}, seed {record['seed']}"]
     if results.unfinished:
         lines.append(results.unfinished)
     interval = "" if warned else interval_of({results.run: record})
@@ -150,14 +150,16 @@ def _print_short(results: Recorded, *, warned: bool) -> None:
         click.echo(printable(line))
 
 
-def _stream(record: Record) -> str:
-    """Return the benchmark and, of a stream that brings other than new classes, what its tasks consist of."""
+def _stream(results: Recorded) -> str:
+    """Return the benchmark, what its tasks consist of where not of new classes, and its changed options."""
+    record = results.content
     benchmark = record["config"]["benchmark"]
+    parts = [str(benchmark["name"])]
     stream = benchmark.get("stream", "classes")
-    if stream == "classes":
-        return str(benchmark["name"])
-    tasks = record.get("tasks", len(record["accuracy_matrix"]))  # older records do not note it
-    return f"{benchmark['name']}, {tasks} tasks of {stream}"
+    if stream != "classes":
+        tasks = record.get("tasks", len(record["accuracy_matrix"]))  # older records do not note it
+        parts.append(f"{tasks} tasks of {stream}")
+    return ", ".join([*parts, *results.stream_options])
 
 
 _BETWEEN_TASKS = "all errors are between tasks: no test image is taken for another class of its own task"
@@ -390,7 +392,7 @@ def _headline(results: Recorded) -> str:
     if changed:
         protocol += f" (changed: {', '.join(changed)})"
     return (
-        f"{results.method} on {_stream(record)}, backbone {config['backbone']['name']}, "
+        f"{results.method} on {_stream(results)}, backbone {config['backbone']['name']}, "
         f"retrieval {retrieval}, constraints {listed(constraints)}, seed {record['seed']}, "
         f"lw2g {record['lw2g_version']}\nprotocol {protocol}\n"
         f"{_precision(record.get('precision'))}{_hash(record.get('record_hash'))}"

@@ -8,6 +8,7 @@ showing it in these checks are refused by name.
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,10 @@ def resolve_fork(
     """
     require_run(parent)
     file = RunDirectory(parent).config
-    return resolve(catalogue, file=file, overrides=overrides, policy=policy, constraints=constraints)
+    resolved = resolve(catalogue, file=file, overrides=overrides, policy=policy, constraints=constraints)
+    # what the run's own file holds of components that are replaced, nobody has set here: no note on it
+    itself = resolve(catalogue, file=tomllib.loads(dump_resolved(resolved)), overrides=overrides)
+    return attrs.evolve(resolved, notes=itself.notes)
 
 
 def fork(

@@ -115,6 +115,12 @@ def settings_of(run: ReportedRun, catalogue: Catalogue, protocol: str | None = N
     )
 
 
+def preset_of(run: ReportedRun, catalogue: Catalogue) -> Mapping[str, Any]:
+    """Return the values that the options of a run have where nobody sets them, by dotted keys."""
+    protocol = run.record.get("protocol") or run.options["run.protocol"]  # without a record it is in the file
+    return settings_of(run, catalogue, protocol).preset
+
+
 def _distinguishes(key: str, run: ReportedRun, catalogue: Catalogue) -> bool:
     """Whether an option of a run distinguishes rows."""
     if key.startswith("trackers."):

@@ -18,11 +18,13 @@ from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 from lw2g.runtime.console import tasks_of_accuracy
 
 __all__ = [
+    "by_domain",
     "changed_records",
     "different_code",
     "different_constraints",
     "different_orders",
     "different_seeds",
+    "domains_of_rows",
     "heads_taken",
     "idle_draws",
     "leaked",
@@ -33,6 +35,7 @@ __all__ = [
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
+_BY_DOMAIN = "by domain"
 
 
 def changed_records(rows: Rows) -> Iterator[str]:
@@ -175,6 +178,43 @@ def over_tasks(rows: Rows) -> Iterator[str]:
     shares = {tasks_of_accuracy(run.record) for _, runs in rows for run in runs} - {""}
     if shares:
         yield f"FAA is over {' or '.join(sorted(shares))}: the others brought no new class"
+
+
+def by_domain(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the accuracy of the final model on each domain, in a line; of several runs the mean.
+
+    Where a domain comes in several tasks, it is the mean of theirs. It is empty for fewer than two domains.
+
+    Args:
+        records: The record of each run.
+    """
+    of_domain: dict[str, list[float]] = {}
+    of_tasks = ""
+    for record in records:
+        rows = record["accuracy_matrix"]
+        domains = (record.get("domains") or [])[: len(rows)]
+        if len(set(domains)) < 2:  # a domain alone is the final accuracy
+            return ""
+        if len(set(domains)) < len(domains):
+            of_tasks = ", each the mean of its tasks"
+        for domain, row in zip(domains, rows, strict=True):
+            if row[-1] is None:
+                return ""
+            of_domain.setdefault(domain, []).append(row[-1])
+    of_each = [f"{domain} {sum(each) / len(each):.1f} %" for domain, each in of_domain.items()]
+    return f"{_BY_DOMAIN}{of_tasks}: {', '.join(of_each)}" if of_each else ""
+
+
+def domains_of_rows(rows: Rows) -> Iterator[str]:
+    """Yield the accuracies of all rows by domain as one note, where there are domains."""
+    told = {}
+    for label, runs in rows:
+        if line := by_domain([run.record for run in runs]):
+            told[label] = line.removeprefix(_BY_DOMAIN)
+    if len(rows) == 1:
+        yield from (f"{_BY_DOMAIN}{line}" for line in told.values())
+    elif told:
+        yield f"{_BY_DOMAIN}: {'; '.join(f'{label}{line}' for label, line in told.items())}"
 
 
 def idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:

@@ -48,6 +48,7 @@ from lw2g.results.row_notes import (
     different_constraints,
     different_orders,
     different_seeds,
+    domains_of_rows,
     heads_taken,
     idle_draws,
     leaked,
@@ -387,8 +388,8 @@ def _table(
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
     heads, warnings, settled = (list(heads_taken(labelled)), _warnings(rows), list(settled_notes(labelled)))
-    varying = [(row.label, row.runs) for row in rows if not row.alike]
-    notes += [*heads, *warnings, *settled, *over_orders(varying), *over_tasks(labelled)]
+    orders = over_orders([(row.label, row.runs) for row in rows if not row.alike])
+    notes += [*domains_of_rows(labelled), *heads, *warnings, *settled, *orders, *over_tasks(labelled)]
     run = (*tabled, *others)[0]  # what follows is the same for all of them
     return Table(
         benchmark=benchmark_title(run, catalogue),

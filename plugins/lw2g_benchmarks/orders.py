@@ -105,20 +105,16 @@ def ordered(options: OrderOptions, names: Sequence[str], *, some: bool = False) 
     unknown = [name for name in wanted if name not in label_of]
     if unknown:
         raise ConfigError(
-            f"class_order names {len(unknown)} unknown classes, first "
+            f"benchmark.class_order names {counted(len(unknown), 'unknown class')}, first "
             f"{unknown[0]!r}{nearest(unknown[0], names)}",
             f"use names, such as {names[0]!r}, or numbers from 0 to {len(names) - 1}",
         )
     order = tuple(label_of[name] for name in wanted)
     repeated = [label for label, count in Counter(order).items() if count > 1]
     if repeated:
-        raise ConfigError(f"class_order repeats {names[repeated[0]]!r}", "name each class once")
+        raise ConfigError(f"benchmark.class_order repeats {names[repeated[0]]!r}", "name each class once")
     if not some and len(order) < len(names):
-        missing = min(set(range(len(names))) - set(order))
-        raise ConfigError(
-            f"class_order names {len(order)} of {len(names)} classes, not {names[missing]!r}",
-            "name each class once",
-        )
+        raise ConfigError(f"benchmark.class_order leaves out {unnamed(order, names)}", "name each class once")
     return order
 
 

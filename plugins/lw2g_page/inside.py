@@ -15,6 +15,7 @@ from lw2g.maths.metrics import owning_sets, owning_tasks
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.recorded_evidence import MeasureRow, measured
+from lw2g.results.row_notes import by_domain
 from lw2g_page.numbers import Numbers, Value
 
 __all__ = [
@@ -85,8 +86,10 @@ def look_inside(run: ReportedRun, label: str) -> Inside:
 
 
 def accuracies(inside: Inside) -> Numbers:
-    """Return A[i, t]: task, after which task, accuracy in percent."""
-    return Numbers(rows=_triangle(inside.record["accuracy_matrix"]))
+    """Return A[i, t]: task, after which task, accuracy in percent; of a stream of domains the final ones."""
+    domains = by_domain([inside.record])
+    facts = [domains] if domains else []
+    return Numbers(rows=_triangle(inside.record["accuracy_matrix"]), facts=facts)
 
 
 def _triangle(matrix: Sequence[Sequence[float | None]]) -> list[Sequence[Value]]:
@@ -135,13 +138,14 @@ def classes(inside: Inside) -> Numbers:
     has = _classes_of_tasks(true, task, size, inside.record.get("task_classes", ()))
 
     num_right = int(np.sum(true == predicted))
-    num_near = int(np.sum(has[task, predicted])) - num_right
-    num_far = len(true) - num_right - num_near
-    facts = [
-        f"{100 * num_right / len(true):.1f} % right",
-        f"{100 * num_near / len(true):.1f} % another class of the right task",
-        f"{100 * num_far / len(true):.1f} % a wrong task",
-    ]
+    facts = [f"{100 * num_right / len(true):.1f} % right"]
+    if not has.all():  # where each task has all classes, no class is of a wrong task
+        num_near = int(np.sum(has[task, predicted])) - num_right
+        num_far = len(true) - num_right - num_near
+        facts += [
+            f"{100 * num_near / len(true):.1f} % another class of the right task",
+            f"{100 * num_far / len(true):.1f} % a wrong task",
+        ]
 
     # a cell is a pair of classes, numbered true * size + predicted
     counts = np.bincount(true * size + predicted, minlength=size * size)

@@ -26,22 +26,36 @@ _NAMED: tuple[Kind, ...] = ("baseline", "policy", "benchmark", "backbone")
 def command_of(run: ReportedRun, catalogue: Catalogue) -> str:
     """Return a command line that resolves to the run's configuration.
 
-    It omits today's defaults. If a component is not installed or has other options today, the command reads
-    the run's own file.
+    It omits today's defaults, and asks for the precision that the run asked for, which the hash of its record
+    covers. If a component is not installed or has other options today, the command reads the run's own file.
     """
     origin = run.record.get("origin")
     if origin is not None:
         changed = {change["option"]: change["after"] for change in origin["changed"]}
         return _line("lw2g fork", origin["run"], "--at-task", str(origin["task"] + 1), *_settings(changed))
     try:
-        first = _line("lw2g run", *_words(run.config, catalogue))
+        first = _line("lw2g run", *_words(_as_asked(run), catalogue))
     except Lw2gError:  # a component is missing, or an option is new, gone or of another meaning
-        first = _line("lw2g run", str(run.path / "config.toml"), "--out", "NEW")
+        file = str(run.path / "config.toml")
+        first = _line("lw2g run", file, "--out", "NEW", *_settings(_not_in_file(run)))
     return " && ".join([first, *_continued(run)])
 
 
 def _line(command: str, *words: str) -> str:
     return " ".join([command, *map(shlex.quote, words)])
+
+
+def _as_asked(run: ReportedRun) -> Mapping[str, Any]:
+    """Return the configuration of a run with the precision that it was asked for."""
+    if run.asked_precision is None:
+        return run.config
+    return {**run.config, "run": {**run.config["run"], "precision": run.asked_precision}}
+
+
+def _not_in_file(run: ReportedRun) -> dict[str, Any]:
+    """Return what a run was asked for and its file does not hold: the file has what precision settled on."""
+    asked = run.asked_precision
+    return {} if asked == run.options.get("run.precision") else {"run.precision": asked}
 
 
 def _words(config: Mapping[str, Any], catalogue: Catalogue) -> Iterator[str]:

@@ -151,6 +151,15 @@ def test_a_map_is_looked_at_beside_what_was_learned(catalogue, quick, tmp_path):
     assert not (tmp_path / "fork").exists()
 
 
+def test_a_fork_notes_nothing_on_what_its_run_has_set(finished, catalogue):
+    """Options of a replaced policy and of its measures came with the run; what is set here is told."""
+    unchanged = resolve_fork(finished[0], catalogue).notes
+    assert resolve_fork(finished[0], catalogue, policy="always").notes == unchanged
+    typed = {"growth.measures": [], "growth.screen": 3}
+    set_here = resolve_fork(finished[0], catalogue, policy="always", overrides=typed).notes
+    assert any(note.startswith("growth.screen=3 is not read") for note in set_here), set_here
+
+
 def test_forking_from_the_command_line(finished, catalogue, monkeypatch, tmp_path):
     """The fork stops where it is told to, and says how to go on."""
     load_instead(monkeypatch, lambda **_: catalogue)

@@ -190,7 +190,7 @@ def write_full(path: Path, changes: dict[str, Any], **named: Any) -> ReportedRun
         "seed": config.run.seed,
         "tasks": 3,
         "environment": {"python": "3.11", "torch": "2.5", "device": "cpu", "cores": 2},
-        "precision": {"asked": "auto", "used": "32-true", "reason": "as configured"},
+        "precision": {"asked": config.run.precision, "used": "32-true", "reason": "as configured"},
         "fingerprints": {"benchmark": "b" * 64, "backbone": "c" * 64},
         "sources": [],
         "origin": None,

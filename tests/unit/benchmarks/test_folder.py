@@ -225,7 +225,7 @@ def test_domains_in_the_place_of_classes_are_told_where_the_tasks_do_not_fit(tmp
 
 def test_bad_class_orders_are_refused(tree):
     """Unknown names are refused with the nearest one, repeated names by name."""
-    with pytest.raises(ConfigError, match=r"unknown classes, first 'bees' \(did you mean 'bee'\?\)"):
+    with pytest.raises(ConfigError, match=r"names 1 unknown class, first 'bees' \(did you mean 'bee'\?\)"):
         stream(tree, class_order=("bees",))
     with pytest.raises(ConfigError, match="repeats 'ant'"):
         stream(tree, class_order=("ant", "ant"))

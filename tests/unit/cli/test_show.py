@@ -221,6 +221,14 @@ def test_a_run_on_domains_tells_each(tmp_path, domains, told):
     assert told in printed
 
 
+def test_a_run_says_what_of_its_stream_was_changed(tmp_path):
+    """As the titles of reports do; a stream as by default is the name of its data alone."""
+    for changed, told in (({}, "digits, backbone"), ({"benchmark.shots": 5}, "digits, shots 5, backbone")):
+        path = tmp_path / str(len(changed))
+        write_full(path, {}, overrides=changed)
+        assert f" on {told}" in invoke("show", str(path)).stdout.splitlines()[0]
+
+
 @pytest.mark.parametrize(("stream", "told"), [("domains", False), ("classes", True)])
 def test_show_tells_no_metric_that_is_so_by_construction(tmp_path, stream, told):
     """Where each task has all classes, each answer is of its own task."""

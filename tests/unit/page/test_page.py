@@ -844,3 +844,17 @@ def test_a_row_without_a_training_step_says_what_its_prediction_asks_for(browser
     assert "one forward of the backbone" in costs.locator("tbody").inner_text()
     assert troubles == []
     tab.close()
+
+
+@pytest.mark.slow
+def test_the_list_of_tables_keeps_off_the_switch_of_colours(browser, write_full_run, tmp_path):
+    """It stands below the switch of a page of several tables, with a space between."""
+    for increment in (1, 2):
+        write_full_run(str(increment), overrides={"benchmark.increment": increment})
+    assert report(tmp_path, "--html", tmp_path / "out.html").exit_code == 0
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto((tmp_path / "out.html").as_uri())
+    switch = tab.locator(".theme").bounding_box()
+    overview = tab.locator(".overview").bounding_box()
+    assert overview["y"] - (switch["y"] + switch["height"]) >= 8
+    tab.close()

@@ -315,6 +315,14 @@ def test_class_confusion_tells_wrong_tasks_from_wrong_classes(opened):
     assert found.extra["blocks"] == [{"at": 2}, {"at": 4}]
 
 
+def test_no_task_is_wrong_where_each_has_all_classes(write_full_run):
+    """On a stream of domains the shares of wrong tasks say nothing; what each domain reaches does."""
+    every_class = {"task_classes": [list(range(6))] * 3, "domains": ["photo", "art", "sketch"]}
+    opened = look_inside(write_full_run("domains", every_class), "domains")
+    assert inside.classes(opened).facts == ["66.7 % right"]
+    assert inside.accuracies(opened).facts == ["by domain: photo 50.0 %, art 50.0 %, sketch 100.0 %"]
+
+
 def test_retrieval_counts_a_shared_set_as_right(opened):
     """Tasks 1 and 3 share a set; PRA and chance stand beside the map."""
     found = inside.retrieval(opened)
@@ -459,6 +467,17 @@ def test_the_command_makes_the_same_configuration(write_full_run, installed, nam
     values = command.main(words[2:], standalone_mode=False)
     found = typed_experiment(values, installed)
     assert flat(to_mapping(found.config)) == run.options
+
+
+def test_the_command_asks_for_the_precision_that_was_asked_for(write_full_run, installed):
+    """The hash of a record covers what was asked for: with the precision that it settled on it is another."""
+    settled = {"precision": {"asked": "auto", "used": "bf16-mixed", "reason": "the CPU has amx_bf16"}}
+    run = write_full_run("run", settled, overrides={"run.precision": "bf16-mixed"})
+    assert "precision" not in command_of(run, installed)
+    gone = settled | {"config.baseline.gone": 1, "config.run.precision": "bf16-mixed"}
+    foreign = write_full_run("foreign", gone)
+    file = f"{foreign.path}/config.toml"
+    assert command_of(foreign, installed) == f"lw2g run {file} --out NEW --set run.precision=auto"
 
 
 def test_a_command_that_means_something_else_today_reads_the_file(write_full_run, installed):

@@ -109,11 +109,21 @@ def test_a_list_of_runs_shows_no_option_that_nothing_reads(write_run, tmp_path):
     told = [row for row in call("runs", ".").splitlines() if "run-" in row]
     shown = [row.split("finished")[0].split(maxsplit=1)[1].strip() for row in told]
     assert shown == [
-        "stream=classes, increment=2",
+        "increment=2",
         "stream=repetition, increment=2, tasks=8",
         "stream=domains",
         'stream=domains, domain_order=["b", "a"]',
     ]
+
+
+def test_a_list_of_runs_leaves_out_what_nobody_has_set(write_run, tmp_path):
+    """Beside runs that changed an option stand others with its default, of which it says nothing."""
+    stream = {"benchmark.name": "digits", "benchmark.shots": None, "benchmark.imbalance": 1.0}
+    for options in ({}, {"benchmark.shots": 5}, {"benchmark.imbalance": 10.0}):
+        write_run(70.0, **(stream | options))
+    told = [row for row in call("runs", ".").splitlines() if "run-" in row]
+    shown = [row.split("finished")[0].split()[1:] for row in told]
+    assert shown == [[], ["shots=5"], ["imbalance=10.0"]]
 
 
 def test_a_list_of_runs_breaks_no_name_in_a_narrow_terminal(write_run, tmp_path, monkeypatch):
@@ -624,7 +634,7 @@ def test_a_list_of_runs_tells_class_orders_apart(write_run, tmp_path):
         seeds = {"benchmark.order_seed": order, "run.seed": seed}
         write_run(80.0, **{"benchmark.order": "seeded", **seeds, **other})
     lines = call("runs", ".").splitlines()
-    told = [re.search(r"order_seed=(\d), .* (\d+) +finished", line) for line in lines if "run-" in line]
+    told = [re.search(r" order_seed=(\d)\b.* (\d+) +finished", line) for line in lines if "run-" in line]
     assert [found.groups() for found in told] == [
         ("1", "2"),
         ("1", "10"),

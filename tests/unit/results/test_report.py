@@ -94,6 +94,19 @@ def test_a_table_says_over_how_many_tasks_accuracy_is(write_run, installed):
     assert not tables_of(runs[1:], installed)[0].notes
 
 
+def test_a_table_tells_the_domains_of_its_rows(write_run, installed):
+    """A single row is not named, of two each; a stream of classes has none."""
+    domains = {"record.domains": ["photo", "art"], "record.accuracy_matrix": [[80.0, 70.0], [None, 60.0]]}
+    runs = [write_run(65.0, **domains), write_run(65.0, **domains, **{"baseline.epochs": 9})]
+    of_row = "photo 70.0 %, art 60.0 %"
+    assert tables_of(runs[:1], installed)[0].notes[0] == f"by domain: {of_row}"
+    (table,) = tables_of(runs, installed)
+    first, second = (row.label for row in table.rows)
+    assert table.notes[0] == f"by domain: {first}: {of_row}; {second}: {of_row}"
+    (plain,) = tables_of([write_run(65.0)], installed)
+    assert not any("domain" in note for note in plain.notes)
+
+
 def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_path):
     """It stands for the components, which a note tells; rows with one label keep their composed names.
 
