@@ -134,8 +134,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     over = [own.mean for own in differences(known, runs, "recommended", "lda").values()]
     if over:
         yield (
-            "It answers by `lda`, `--recommended` by the head that its images choose. Over `lda` "
-            f"it has {min(over):+.1f} to {max(over):+.1f} points at every number."
+            "It answers by `lda`, `--recommended` by the head that its images choose. Over untuned "
+            f"`lda` it has {min(over):+.1f} to {max(over):+.1f} points at every number."
         )
     images = FACTS[FEW]["train_per_class"]
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
