@@ -112,8 +112,7 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     below = [row.stream for row in rows if row.high < 0]
     yield (
         f"In short: training on the first task ends above `--recommended`, with its interval, on "
-        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; elsewhere undecided. "
-        "Some streams were used to choose methods."
+        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; elsewhere undecided."
     )
     for name in above_runs_alone(known, runs):
         over_run = next(row.gain for row in rows if row.stream == name)
@@ -132,7 +131,8 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     every = list(frozen_gains.gains(known, runs, frozen_gains.EVERY_TASK))
     yield (
         "Training on every task is above `--recommended`, with its interval, on "
-        f"{sum(row.low > 0 for row in every)} of {len(every)} rows, below on "
+        f"{sum(row.low > 0 for row in every)} of the {len(every)} rows of the [second table]"
+        "(#by-the-number-of-images-a-class), below on "
         f"{sum(row.high < 0 for row in every)}."
     )
 
