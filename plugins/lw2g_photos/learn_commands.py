@@ -225,6 +225,7 @@ def _more_accuracy(report: Mapping[str, Any], training: str) -> list[str]:
     if known is None:
         return lines
     lines.append(f"training: {known['words']}")
-    if known["above"] and training:  # where it was nowhere clearly better, it is no advice
+    # a command is an advice: where training lost as often as it gained, there is none
+    if training and known["above"] > known["below"]:
         lines.append(f"  {training}")
     return lines

@@ -226,7 +226,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
 def test_start_says_what_training_added_on_streams_like_the_images(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks by images a class; the command follows a clear gain; what is not known is not said."""
+    """It asks by images a class; the command follows more gains than losses; what is not known is not said."""
     asked = []
 
     def started(name: str, known: TrainingGain | None) -> str:
@@ -238,9 +238,10 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     assert asked == [8.0]
     lines = ["more accuracy: more images of each class", f"training: {mixed.words}", "  lw2g run --trained "]
     assert "\n".join(lines) in said
-    unclear = TrainingGain(least=-1.0, most=2.5, streams=2, below=1)
-    said = started("unclear", unclear)
-    assert said.endswith(f"training: {unclear.words}\n")
+    for name, above in (("worse", 0), ("undecided", 1)):
+        no_advice = TrainingGain(least=-1.0, most=2.5, streams=2, above=above, below=1)
+        said = started(name, no_advice)
+        assert said.endswith(f"training: {no_advice.words}\n")
     assert started("unknown", None).endswith("more accuracy: more images of each class\n")
 
 
