@@ -765,10 +765,18 @@ def test_images_without_a_folder_are_taught_by_the_name_of_their_class(
             page.keyboard.press("Enter")
             page.wait_for_selector(f"#message .error:has-text('{told}')")
             assert page.is_visible("#loose")
+        held: list[Any] = []
+        page.route("**/learn?*", lambda route: held.append(route))
         page.fill("#named", "light")
-        page.keyboard.press("Enter")
+        with page.expect_request("**/learn?*"):
+            page.keyboard.press("Enter")
+        page.set_input_files("#files", chosen[:2])  # while the others are learned: these wait for their name
+        held.pop().continue_()
+        page.unroute("**/learn?*")
         page.wait_for_selector("#message:has-text('learned 6 images; the model is now')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+        assert page.is_visible("#loose:has-text('Class of the 2 images:')")
+        page.click("#leave")
         page.wait_for_selector("#loose", state="hidden")
         (tmp_path / "notes.txt").write_text("none")
         page.set_input_files("#files", tmp_path / "notes.txt")
