@@ -66,11 +66,13 @@ _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its class
     is_flag=True,
     help="Decisions, matrices, metrics, costs, deviations; of a model each class.",
 )
-@click.option("--explain", is_flag=True, help="With --all: say what each number means.")
+@click.option("--explain", is_flag=True, help="Of a run: all of this, and what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     """Print a few lines, or tables of everything."""
     manifest = manifest_of(run)
     if manifest is not None:
+        if explain:
+            raise click.UsageError("--explain is of a run; of a model there is --all")
         if as_json:
             click.echo(json.dumps(attrs.asdict(manifest), indent=1))
         else:

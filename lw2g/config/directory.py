@@ -39,6 +39,7 @@ __all__ = [
     "holds_model",
     "missing_run",
     "new_directory",
+    "of_models",
     "require_new",
     "require_outside",
     "require_run",
@@ -244,10 +245,15 @@ def missing_run(directory: Path, *, goes_on: bool = False) -> DataError:
         if len(runs) == 1:
             way = f"give that one: {as_word(runs[0])}"
         return DataError(f"{where} holds {counted(len(runs), 'run')}", way)
-    models = [path for path in entries if (path / MANIFEST).is_file()]
-    if models:
-        return DataError(f"{where} holds {counted(len(models), 'model')}", _way_to_model(models))
-    return DataError(f"no model and no run at {where}", remedy)
+    return of_models(directory) or DataError(f"no model and no run at {where}", remedy)
+
+
+def of_models(directory: Path) -> DataError | None:
+    """Return the error for a folder that holds models and is none itself; None where it holds none."""
+    models = [path for path in directory.iterdir() if (path / MANIFEST).is_file()]
+    if not models:
+        return None
+    return DataError(f"{str(directory)!r} holds {counted(len(models), 'model')}", _way_to_model(models))
 
 
 def _way_to_model(models: Sequence[Path]) -> str:

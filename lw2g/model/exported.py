@@ -20,7 +20,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from lw2g import __version__
-from lw2g.config.directory import CONFIG, LEARNED, MANIFEST, WEIGHTS, runs_of_sweep
+from lw2g.config.directory import CONFIG, LEARNED, MANIFEST, WEIGHTS, of_models, runs_of_sweep
 from lw2g.disk.contents import read_sealed, require_fit
 from lw2g.disk.sealed import read_header, seal_json
 from lw2g.errors import DataError, as_word, no_folder
@@ -135,7 +135,7 @@ def read_manifest(directory: Path) -> Manifest:
             f"export one of them ({runs}): lw2g export RUN MODEL --learnable",
         )
     if not is_export(directory):
-        raise DataError(
+        raise of_models(directory) or DataError(
             f"{str(directory)!r} holds no exported model",
             "make one: lw2g start FOLDER MODEL, or of a run: lw2g export RUN MODEL --learnable",
         )

@@ -29,7 +29,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g_photos.later_models import session_of
 from lw2g_photos.starting import require_backbone, start
-from lw2g_photos.step_checks import TEACH_ANOTHER
+from lw2g_photos.step_checks import GO_BACK, TEACH_ANOTHER, UNLEARN_FIRST
 from lw2g_photos.step_words import as_typed, old_classes_words
 from lw2g_photos.updating import learn, unlearn
 
@@ -54,6 +54,12 @@ _RATES = (0.01, 0.05, 0.1)
 _NO_CLASS = "the model knows no class yet"
 _TEACH_ONE = "teach it one: drop a folder of images"
 _ONE_CLASS = "Unknown images can be told from two classes on: drop a folder of another class."
+_ON_PAGE = {
+    TEACH_ANOTHER: "drop a folder of another class",
+    UNLEARN_FIRST: "forget the class first (its ×)",
+    GO_BACK: "undo the last step",
+}
+"""What the page calls that which a terminal has commands for."""
 _NOTHING: dict[str, Any] = {
     "folder": "no model yet: the first class makes one",
     "classes": [],
@@ -475,16 +481,17 @@ def _busy() -> Busy:
 
 @contextmanager
 def _named(names: Mapping[str, str]) -> Iterator[None]:
-    """Tell of files by the names that they were sent under."""
+    """Tell of an error in the words of the page."""
     try:
         yield
     except Lw2gError as error:
-        raise type(error)(_as_sent(error.what, names), error.remedy) from error
+        raise type(error)(_as_sent(error.what, names), _as_sent(error.remedy, names)) from error
 
 
 def _as_sent(text: str, names: Mapping[str, str]) -> str:
     """Return a text in the words of the page, which tells of files by the names that they were sent under."""
-    text = text.replace(TEACH_ANOTHER, "drop a folder of another class")
+    for in_terminal, on_page in _ON_PAGE.items():
+        text = text.replace(in_terminal, on_page)
     for path, name in names.items():
         text = text.replace(repr(path), shown(name))
     return text

@@ -11,6 +11,7 @@ from lw2g.config.directory import WEIGHTS
 from lw2g.errors import DataError, as_word
 from lw2g.model.exported import is_export, read_manifest
 from lw2g.model.manifest import Manifest
+from lw2g_photos.step_checks import misspelt
 from lw2g_photos.step_words import as_typed
 
 __all__ = ["later_models", "most_classes", "session_of", "words_of_later", "words_of_session"]
@@ -64,7 +65,8 @@ def words_of_later(model: Path, made: Path, folder: Path | None) -> str:
     listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     also_knows = as_typed(str(best))
     words = f"{also_knows} also knows {listed}"
-    if folder is None:
+    # a name that is likely misspelt would be taken as one more class there, too
+    if folder is None or any(misspelt(step.classes, more[best].class_map.target_names)):
         return words
     return f"{words}; to add to it: lw2g learn {as_word(also_knows)} {as_word(folder)}"
 

@@ -370,7 +370,8 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught; ``model`` stays as it is. Without ``model`` the first images make one in
+    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give its last one, such as
+    MODEL-taught/2. ``model`` stays as it is. Without ``model`` the first images make one in
     model-taught, as ``lw2g start`` does.
 
     Args:

@@ -23,13 +23,16 @@ from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domains, notes_of
 
 __all__ = [
+    "GO_BACK",
     "TEACH_ANOTHER",
+    "UNLEARN_FIRST",
     "accuracy_of",
     "domains_learned",
     "is_among",
     "learned_rows",
     "left_out_classes",
     "look_alikes",
+    "misspelt",
     "not_learned",
     "recall",
     "shared_rows",
@@ -38,6 +41,10 @@ __all__ = [
 
 TEACH_ANOTHER = "lw2g learn teaches it another"
 """What goes on with one class, in a terminal."""
+UNLEARN_FIRST = "unlearn the class first"
+"""What lets images of a class be learned as another, in a terminal."""
+GO_BACK = "go back to the model before"
+"""What undoes a step, in a terminal."""
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
 _SHOWN = 5
@@ -225,7 +232,7 @@ def not_learned(
     if twice:
         raise DataError(
             f"{counted(len(twice), 'image')} learned before as another class, first {twice[0]}",
-            "keep each in one of the two: leave it out, or unlearn the class first",
+            f"keep each in one of the two: leave it out, or {UNLEARN_FIRST}",
         )
     return new
 
@@ -273,7 +280,7 @@ def warnings_of(
     after = before.union(images)
     if len(after) == 1:
         yield f"the model knows one class, and calls every image {min(after)}: {TEACH_ANOTHER}"
-    yield from _of_names(images, before)
+    yield from misspelt(images, before)
     forgotten = set(manifest.history.names) - before
     yield from _of_classes(report, images, forgotten)
     yield from _of_look_alikes(report)
@@ -295,7 +302,7 @@ def _backbone_of(manifest: Manifest) -> str:
     return backbone_as_typed({**begun.options, "name": begun.name, "weights": begun.weights})
 
 
-def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
+def misspelt(names: Collection[str], known: Collection[str]) -> Iterator[str]:
     """Yield which new classes are called as others are, but for capitals and spaces.
 
     Args:
@@ -306,7 +313,7 @@ def _of_names(names: Collection[str], known: Collection[str]) -> Iterator[str]:
     for name in names:
         other = spelled.setdefault(_spelling(name), name)
         if other != name and name not in known:
-            remedy = f"go back to the model before and teach it these as {other!r}"
+            remedy = f"{GO_BACK} and teach it these as {other!r}"
             if other not in known:
                 remedy = "join their folders and make the model again"
             yield f"{name!r} is a new class beside {other!r}: if both are one, {remedy}"

@@ -226,7 +226,7 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
 def test_start_says_what_training_added_on_streams_like_the_images(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks by images a class; the command follows more gains than losses; the unknown is not said."""
+    """It asks by images a class; the command follows more gains than losses; unknowns are not said."""
     asked = []
 
     def started(name: str, known: TrainingGain | None) -> str:

@@ -262,7 +262,7 @@ def test_an_answer_has_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Pa
     folder = str(tmp_path / "more")
     hint = (
         "note: each image gets a class of the model, whatever it shows; probabilities are shares among "
-        "these: --reject 0.05 calls some unknown\n"
+        "these, too high for images that it has learned: --reject 0.05 calls some unknown\n"
     )
     for words, said in (
         ([folder], hint),

@@ -287,6 +287,19 @@ def test_one_step_at_a_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
     assert seen == [(409, 409), "learning from 6 images"]
 
 
+def test_advice_is_by_the_buttons_of_the_page(server: Server) -> None:
+    """Of images learned as another class, and of a name that is likely misspelt: no terminal is needed."""
+    status, answer = ask(server, "/learn", pictures("cup", shade=0))
+    assert (status, answer["error"]) == (
+        400,
+        "6 images learned before as another class, first 'cup/0.png' as 'black'; keep each in one of "
+        "the two: leave it out, or forget the class first (its ×)",
+    )
+    warnings = ask(server, "/learn", pictures("Grey"))[1]["check"]["warnings"]
+    told = "'Grey' is a new class beside 'grey': if both are one, undo the last step and teach it these as "
+    assert f"{told}'grey'" in warnings
+
+
 def test_many_may_try_images_while_the_model_learns(server: Server) -> None:
     """Each gets the answer that the page gives one of them alone, before the step or after it."""
     query = {"name": "x.png", "reject": "0.1"}
@@ -558,6 +571,16 @@ def in_browser(*arguments: str, **options: Any) -> Iterator[Any]:
         yield browser.new_page(**options)
 
 
+def drop(page: Any, paths: list[Path]) -> None:
+    """Drop files or folders on the page's field for teaching, as a file manager does."""
+    box = page.locator("#teach").bounding_box()
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 5}
+    data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
+    session = page.context.new_cdp_session(page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, **at, "data": data})
+
+
 RIGHT_END = "(selector) => document.querySelector(selector).getBoundingClientRect().right"
 
 
@@ -725,9 +748,15 @@ def test_images_without_a_folder_are_taught_by_the_name_of_their_class(
         page.focus("#leave")
         page.keyboard.press("Enter")
         page.wait_for_selector("#loose", state="hidden")
-        for some in (chosen[:2], chosen[2:]):  # a second choice joins the first
-            page.set_input_files("#files", some)
+        page.set_input_files("#files", chosen[:2])
+        page.wait_for_selector("#loose:has-text('Class of the 2 images:')")
+        page.fill("#named", "other")
+        page.set_input_files("#files", chosen[:4])  # takes the place of the first, whose name was not theirs
+        page.wait_for_selector("#loose:has-text('Class of the 4 images:')")
+        assert page.input_value("#named") == ""
+        drop(page, chosen[4:])  # joins it, and the page says so
         page.wait_for_selector("#loose:has-text('Class of the 6 images:')")
+        assert page.inner_text("#message") == "2 more images, 6 in all; Cancel takes all away"
         page.wait_for_selector("#named:focus")
         known = page.locator("#known option").evaluate_all("(all) => all.map((one) => one.value)")
         assert known == ["black", "grey"]
@@ -736,15 +765,59 @@ def test_images_without_a_folder_are_taught_by_the_name_of_their_class(
             page.keyboard.press("Enter")
             page.wait_for_selector(f"#message .error:has-text('{told}')")
             assert page.is_visible("#loose")
+        held: list[Any] = []
+        page.route("**/learn?*", lambda route: held.append(route))
         page.fill("#named", "light")
-        page.keyboard.press("Enter")
+        with page.expect_request("**/learn?*"):
+            page.keyboard.press("Enter")
+        page.set_input_files("#files", chosen[:2])  # while the others are learned: these wait for their name
+        held.pop().continue_()
+        page.unroute("**/learn?*")
         page.wait_for_selector("#message:has-text('learned 6 images; the model is now')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+        assert page.is_visible("#loose:has-text('Class of the 2 images:')")
+        page.click("#leave")
         page.wait_for_selector("#loose", state="hidden")
         (tmp_path / "notes.txt").write_text("none")
         page.set_input_files("#files", tmp_path / "notes.txt")
         page.wait_for_selector("#message .error:has-text('no images that can be read (1 .txt)')")
         assert page.is_hidden("#loose")
+
+
+@pytest.mark.slow
+def test_an_image_beside_class_folders_makes_no_class(server: Server, tmp_path: Path) -> None:
+    """It is refused as a terminal refuses it, chosen or dropped; what a program has hidden is passed over."""
+    photos = tmp_path / "photos"
+    folder(photos, "light", 2)
+    folder(photos, ".cache", 3)
+    (photos / "stray.png").write_bytes(png(3, 0))
+    refused = CliRunner().invoke(main, ["learn", str(server.classroom.newest), str(photos)])
+    assert refused.exit_code == 2
+    with in_browser() as page:
+        page.goto(server.address)
+        page.wait_for_selector("#classes tr")
+        give = (partial(page.set_input_files, "#folders", photos), partial(drop, page, [photos]))
+        for one in give:
+            page.evaluate("say('')")
+            one()
+            said = page.inner_text("#message .error")
+            assert (
+                said
+                == "the image 'stray.png' lies in no class; move it into a class folder, or out of photos"
+            )
+            assert said.removesuffix("photos") in refused.stderr
+        page.evaluate("say('')")
+        (photos / "other.png").write_bytes(png(3, 1))
+        give[1]()
+        page.wait_for_selector(
+            "#message .error:has-text('2 images lie in no class, first '):has-text('move each')"
+        )
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey"]
+        for name in ("stray.png", "other.png"):
+            (photos / name).unlink()
+        give[1]()
+        page.wait_for_selector("#message:has-text('learned 6 images; the model is now')")
+        assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
 
 
 @pytest.mark.slow

@@ -489,6 +489,10 @@ def test_show_says_what_a_model_knows(models: dict[str, Path], glyphs: Path, tmp
     assert [row[0] for row in rows] == ["ant", "bee", "cat"]
     assert not [line for line in whole if "images set apart" in line], "of four images: no second accuracy"
     content = json.loads(command("show", tmp_path / "more", "--json").stdout)
+    for further in ((), ("--all",)):  # numbers of a model are explained nowhere
+        refused = command("show", tmp_path / "more", "--explain", *further)
+        assert refused.exit_code == 2
+        assert "--explain is of a run; of a model there is --all" in refused.stderr
     assert content["learning"]["names"] == ["ant", "bee", "cat"]
 
 
@@ -747,6 +751,34 @@ def test_who_begins_at_an_old_model_again_is_told_of_the_later_one(
     ]
     more = command("learn", "model", glyphs / "bee").stderr
     assert f"note: model-4 also knows cat, dog; to add to it: lw2g learn model-4 {glyphs / 'bee'}\n" in more
+    # the later model would warn of this name as well
+    shutil.copytree(glyphs / "dog" / "dog", tmp_path / "slip" / "Cat")
+    slip = command("learn", "model", "slip").stderr
+    assert "note: model-4 also knows cat, dog\n" in slip
+
+
+def test_every_command_names_a_model_to_give_in_place_of_their_folder(
+    models: dict[str, Path], glyphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a session of the page holds several; none of the commands advises to make another."""
+    monkeypatch.chdir(tmp_path)
+    for number in ("1", "2"):
+        shutil.copytree(models["first"], tmp_path / "model-taught" / number)
+    folder = glyphs / "cat"
+    for words in (
+        ["learn", "model-taught", folder],
+        ["unlearn", "model-taught", "--last"],
+        ["unlearn", "model-taught", "ant"],
+        ["teach", "model-taught"],
+        ["test", "model-taught", folder],
+        ["predict", "model-taught", next(folder.rglob("*.png"))],
+        ["show", "model-taught"],
+        ["export", "model-taught", "out"],
+    ):
+        done = command(*words)
+        assert done.exit_code == 2, words
+        told = "error: 'model-taught' holds 2 models; the latest: model-taught/2\n"
+        assert done.stderr == told, words
 
 
 def test_what_is_taken_back_leaves_one_accuracy(
