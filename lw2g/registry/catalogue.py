@@ -448,9 +448,7 @@ def _refusal(entry: Registered) -> Problem | None:
     fault = attempt(lambda: _fault(entry.component), entry.origin, fails, raised)
     if raised:
         return raised[0]
-    if fault is None:
-        return None
-    return Problem.of(entry.origin, fault)
+    return None if fault is None else Problem.of(entry.origin, fault)
 
 
 def _fault(component: Component) -> str | None:
@@ -476,9 +474,11 @@ def _fault(component: Component) -> str | None:
     if not _is_frozen(default):
         return f"{label} is not frozen (use @attrs.frozen(kw_only=True))"
     try:
-        types_of(config)
+        types = types_of(config)
     except (NameError, TypeError, AttributeError) as error:
         return f"{label} has a type that cannot be resolved: {error}"
+    if untyped := sorted(attrs.fields_dict(config).keys() - types.keys()):
+        return f"{label} has options without a type: {', '.join(untyped)} (write NAME: int = option(...))"
     # in a configuration the name of a component is in one table with its options
     reserved = _RESERVED.get(component.kind, frozenset({"name"}))
     clashing = sorted(reserved & attrs.fields_dict(config).keys())

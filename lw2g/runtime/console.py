@@ -241,6 +241,10 @@ def in_words(
     if "faa" in metrics:
         what = "final accuracy" if is_final else "accuracy"
         yield f"{what} {metrics['faa']} % (FAA){_tested(record, is_final=is_final)}{interval}"
+        guessed = 100 / max(len(_classes_of(record)), 1)
+        mean = float(metrics["faa"].partition(" ")[0])  # several runs have a deviation behind it
+        if mean < guessed < 100:  # older records have no classes
+            yield f"below chance: a guess among the classes gets {guessed:.1f} %"
     if "ffm" in metrics:
         gained = "; below 0: later tasks made them better" if metrics["ffm"].startswith("-") else ""
         yield f"forgetting {metrics['ffm']} points (FFM: best minus last accuracy, mean of old tasks{gained})"
@@ -256,8 +260,7 @@ def in_words(
 
 def _tested(record: Mapping[str, Any], *, is_final: bool) -> str:
     """Return on what an accuracy is, with a space before it; empty where an older record has no classes."""
-    done = len(record["accuracy_matrix"])
-    classes = {name for of_task in record.get("task_classes", [])[:done] for name in of_task}
+    classes = _classes_of(record)
     if not classes:
         return ""
     hashes = record.get("image_hashes") if is_final else None  # one for each test image of the whole stream
@@ -266,6 +269,12 @@ def _tested(record: Mapping[str, Any], *, is_final: bool) -> str:
     if tasks := tasks_of_accuracy(record):
         classes_and_tasks += f", over {tasks}: the others brought no new class"
     return f" on {images} of {classes_and_tasks}"
+
+
+def _classes_of(record: Mapping[str, Any]) -> set[str]:
+    """Return the classes of the tasks that a run has learned; none of an older record."""
+    done = len(record["accuracy_matrix"])
+    return {name for of_task in record.get("task_classes", [])[:done] for name in of_task}
 
 
 def tasks_of_accuracy(record: Mapping[str, Any]) -> str:

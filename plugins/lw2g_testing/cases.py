@@ -85,6 +85,8 @@ def error_line(error: BaseException) -> str:
             why += f" (build of {target!r})"
         return f"{UNBUILT}{why}"
     text = " ".join(message_of(error).split()) or "without a message"
+    if isinstance(error, attrs.exceptions.FrozenInstanceError):
+        text += "; change a copy: attrs.evolve(record, name=value)"
     lacking = lacking_class(error)
     for name, method in lacking[1].items() if lacking is not None else ():
         text += f"; it has {name!r} (did you mean {method!r}?)"

@@ -33,6 +33,7 @@ from lw2g_testing import (  # noqa: F401
     constraint_checks,
     evidence_checks,
     head_checks,
+    label_checks,
     lasting_checks,
     metric_checks,
     policy_checks,

@@ -193,7 +193,13 @@ def _shown_of(candidate: CandidateEvidence) -> str:
 
 
 def _records(subject: Subject) -> tuple[Evidence, ...]:
-    """Return legal evidence with the measures that the policy reads (else hindrance) and does not refuse."""
+    """Return legal evidence with the measures that the policy reads (else hindrance) and does not refuse.
+
+    Raises:
+        NotApplicable: No plugin registers a measure that it reads, or it refuses all evidence.
+    """
+    if not set(_read(subject)) <= set(subject.catalogue.names("evidence")):
+        raise NotApplicable("not tried: it reads an unknown measure; see the check 'names_what_exists'")
     policy = _policy(subject)
 
     def fits(evidence: Evidence) -> bool:

@@ -204,6 +204,20 @@ def test_evidence_that_options_refuse_is_left_out() -> None:
         case.run()
 
 
+def test_an_unknown_measure_is_told_once() -> None:
+    """The checks that decide would advise to ask for the misspelt measure."""
+
+    class Reads(Sane):
+        def decide(self, evidence, rng):
+            for candidate in evidence.eligible:
+                candidate.measures["hindrance"]
+            return Grow()
+
+    results = [case.result() for case in contract_cases(policy("reads", Reads, measures=("hinderance",)))]
+    assert [one.check for one in results if one.status == "failed"] == ["names_what_exists"]
+    assert "see the check 'names_what_exists'" in results[1].message
+
+
 def test_options_that_are_missing_skip_the_checks() -> None:
     """A component that says what it needs is not judged without it."""
 

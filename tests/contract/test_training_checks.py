@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from broken_components import Broken, evolving
 from listening import At, power_cut
@@ -23,6 +24,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g_prompts.dual_prompt import DualPrompt
 from lw2g_prompts.plugin import DUAL_PROMPT, S_PROMPT_PLUS_PLUS
 from lw2g_prompts.s_prompt import SPromptPlusPlus
+from lw2g_testing import ContractViolation, contract_cases
 
 BROKEN = Broken(evolving(S_PROMPT_PLUS_PLUS, presets={}, tuned={}))
 breaks = BROKEN.breaks
@@ -36,6 +38,36 @@ breaks = BROKEN.breaks
 class FailsInTraining(SPromptPlusPlus):
     def step(self, batch, context):
         raise IndexError
+
+
+@breaks("learns_a_small_stream", r"FrozenInstanceError: .*; change a copy: attrs\.evolve.* in step: ")
+class AssignsTheLoss(SPromptPlusPlus):
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        output.loss = output.loss + 1
+        return output
+
+
+@breaks("steps_teach_the_labels", r"in task 3 the loss falls as .*batch\.labels, which are numbers of")
+class CountsLabelsWithinTheTask(SPromptPlusPlus):
+    def step(self, batch, context):
+        features = self.features(batch, context.pool.force(context.set_id))
+        labels = batch.labels - min(context.task.classes)
+        return StepOutput(loss=cross_entropy(self.logits(features), labels), features=features)
+
+
+class TrainsItsHeadOnOtherLabels(SPromptPlusPlus):
+    def step(self, batch, context):
+        features = self.features(batch, context.pool.force(context.set_id))
+        labels = batch.labels - min(context.task.classes)
+        return StepOutput(loss=cross_entropy(self.head(features), labels), features=features)
+
+
+@breaks("steps_teach_the_labels", "return a loss that is to be minimised")
+class ClimbsItsLoss(SPromptPlusPlus):
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        return attrs.evolve(output, loss=-output.loss)
 
 
 class RunsMore(SPromptPlusPlus):
@@ -261,6 +293,16 @@ class TrainsNewSetsOnly(SPromptPlusPlus):
 
 
 test_broken_ones_fail = pytest.mark.slow(BROKEN.fail())  # a small run each
+
+
+@pytest.mark.slow
+def test_steps_are_held_to_the_labels_where_a_closed_form_head_predicts() -> None:
+    """What is trained is then no logits of the method, and the answers are right all the same."""
+    record = attrs.evolve(S_PROMPT_PLUS_PLUS, name="other", build=TrainsItsHeadOnOtherLabels)
+    cases = contract_cases(record, options={"head": "lda"})
+    case = next(one for one in cases if one.check.name == "steps_teach_the_labels")
+    with pytest.raises(ContractViolation, match="in task 3 the loss falls as"):
+        case.run()
 
 
 def test_a_run_without_a_finished_task_says_how_to_go_on(

@@ -119,6 +119,23 @@ def test_show_tells_a_run_in_a_few_lines(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("faa", "classes", "told"),
+    [
+        (20.0, [[0], [1]], ["below chance: a guess among the classes gets 50.0 %"]),
+        (20.0, [[0, 1], [0, 1]], ["below chance: a guess among the classes gets 50.0 %"]),
+        (50.0, [[0], [1]], []),
+        (0.0, [[0], [0]], []),
+    ],
+)
+def test_an_accuracy_below_chance_is_told(tmp_path, faa, classes, told):
+    """A guess is among the distinct classes; of one class there is none."""
+    changes = {"task_classes": classes, "metrics": RECORD["metrics"] | {"faa": faa}}
+    (tmp_path / "record.json").write_bytes(seal_json(RECORD | changes))
+    lines = invoke("show", tmp_path).stdout.splitlines()
+    assert [line for line in lines if line.startswith("below chance")] == told
+
+
 @pytest.mark.parametrize("faa", [200 / 3, 60.0])
 def test_a_run_and_show_tell_the_interval_of_the_accuracy(tmp_path, capsys, faa):
     """Over its test images, and that few tell little; nothing where no predictions go with the record."""

@@ -291,6 +291,12 @@ class Unresolved:
 
 
 @attrs.frozen
+class Untyped:
+    epochs: int = 3
+    length = attrs.field(default=4)
+
+
+@attrs.frozen
 class TakesName:
     name: str = "x"
 
@@ -316,6 +322,7 @@ class EndsTheProgram:
         ({"config": NoDefault}, "cannot be made from defaults alone"),
         ({"config": BadDefault}, "cannot be made from defaults alone"),
         ({"config": Unresolved}, "has a type that cannot be resolved"),
+        ({"config": Untyped}, "has options without a type: length (write NAME: int = option(...))"),
         ({"config": TakesName}, "uses reserved option names: name"),
         ({"config": RaisesOddly}, "whose config fails: KeyError: 'epochs'"),
         ({"config": EndsTheProgram}, "whose config fails: SystemExit: 3"),
