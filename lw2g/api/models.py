@@ -172,7 +172,7 @@ def predict(
         from lw2g.api.box_answers import crops_of, require_place, write_answers
 
     require_place(images, boxes, out)
-    folder = "" if boxes is None else images[0]
+    folder = Path() if boxes is None else images[0]
     crops = crops_of(folder, boxes, margin=margin, min_side=min_side, square=square, named=False)
     model = load(run, task=task, device=device, batch_size=batch_size, weights=weights, local=local)
     if crops is None:

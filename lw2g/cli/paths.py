@@ -10,8 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from lw2g.api.recorded import holds_model
-from lw2g.errors import ConfigError, as_word, no_folder, shown
-from lw2g.ground.spelling import expanded, is_web_address
+from lw2g.errors import ConfigError, as_word, no_folder
+from lw2g.ground.spelling import expanded, is_web_address, require_path
 
 __all__ = ["AnyPath", "ModelPath", "require_model_first", "words_of_input"]
 
@@ -26,14 +26,13 @@ def _as(param: click.Parameter | None) -> str:
 
 
 class AnyPath(click.Path):
-    """A path, in which ``~`` stands for the home folder; without NUL characters."""
+    """A path, in which ``~`` stands for the home folder."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
-        """Return the path, or refuse one with NUL, which no file system allows."""
-        if "\0" in str(value):
-            raise ConfigError(f"no path can be called {shown(str(value))}", "leave the NUL character out")
+        """Return the path, or refuse what cannot be one."""
+        require_path(str(value), _as(param).removeprefix(" as "))
         if is_web_address(value):
             raise ConfigError(f"{str(value)!r} is an address", "download it first")
         # a shell expands it only where it stands alone: not in --out=~/run

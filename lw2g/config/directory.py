@@ -14,6 +14,7 @@ import attrs
 from lw2g.config.settings import ExperimentConfig
 from lw2g.config.toml import read_json
 from lw2g.errors import ConfigError, DataError, as_word, counted, no_folder
+from lw2g.ground.spelling import require_path
 
 __all__ = [
     "BEGINNING",
@@ -169,8 +170,7 @@ def _numbered(stem: str) -> Path:
 
 def _require_free(directory: Path) -> None:
     """Refuse a directory in which a run cannot begin: it is no directory, or holds something."""
-    if "\0" in str(directory):
-        raise ConfigError(f"no path can be called {str(directory)!r}", "leave the NUL character out")
+    require_path(str(directory))
     if not directory.exists():
         return
     if not directory.is_dir():

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from lw2g.errors import ConfigError, nearest, shown
+from lw2g.errors import ConfigError, DataError, nearest, shown
 
 __all__ = [
     "composed",
@@ -23,6 +23,7 @@ __all__ = [
     "is_name",
     "is_web_address",
     "path_order",
+    "require_path",
 ]
 
 P = ParamSpec("P")
@@ -40,6 +41,10 @@ _PLAIN: Mapping[str, tuple[type, str]] = {
     "str": (str, "a text"),
 }
 """Annotations, without a None that is added, of parameters that take such alone: its type and name."""
+_LONGEST_NAME = 255
+"""The most bytes of a name of a file on the usual file systems."""
+_LONGEST_PATH = 4095
+"""The most bytes of a path."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -96,8 +101,40 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
     >>> expanded("photos/~")
     PosixPath('photos/~')
+
+    Raises:
+        DataError: It can be none (:func:`require_path`).
     """
+    require_path(str(path))
     return Path(os.path.expanduser(path))
+
+
+def require_path(text: str, whose: str = "") -> None:
+    """Refuse a text that no file can be called, and an empty one, which would be this folder.
+
+    Args:
+        text: The path as it was given.
+        whose: What takes it, for the message; empty where that says nothing.
+
+    Raises:
+        DataError: It is one.
+    """
+    where = f"{whose}: " if whose else ""
+    if not text:
+        raise DataError(f"{where}the path is empty", "give the path of a file or a folder")
+    if "\0" in text:
+        raise DataError(f"{where}no path can be called {shown(text)}", "leave the NUL character out")
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError as error:  # half a letter, as JSON may hold
+        raise DataError(f"{where}no path can be called {shown(text)}", "write it in UTF-8") from error
+    is_long = len(encoded) > _LONGEST_PATH or len(max(encoded.split(b"/"), key=len)) > _LONGEST_NAME
+    # some file systems allow more
+    if is_long and not os.path.lexists(text):
+        raise DataError(
+            f"{where}{shown(text)} is too long for a path",
+            "shorten it; if it is an encoded image, decode it and give the bytes",
+        )
 
 
 def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
@@ -106,7 +143,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     A shell expands them only where they stand alone, as in ``--out ~/run``; not in ``--out=~/run``, and
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
     else is refused (:class:`ConfigError`), as are a keyword that is no parameter, an argument that is missing
-    and one by position that has to be named. A ``torch.device`` is a text.
+    and one by position that has to be named; and what cannot be a path is (:func:`require_path`). A
+    ``torch.device`` is a text.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -143,7 +181,12 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
                 _require_plain(one, given)
         for name in names:
             if name in bound.arguments:
-                bound.arguments[name] = _expanded_in(bound.arguments[name])
+                given = bound.arguments[name]
+                # a list may hold labels beside its paths
+                for one in given if signature.parameters[name].kind in several else [given]:
+                    if isinstance(one, str | os.PathLike):
+                        require_path(str(one), name)
+                bound.arguments[name] = _expanded_in(given)
         return function(*bound.args, **bound.kwargs)
 
     return with_paths

@@ -15,12 +15,14 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.errors import ConfigError, as_word
+from lw2g.errors import ConfigError, ContractError, as_word
 from lw2g.interfaces.phase import TrainingPhase
 
 __all__ = ["Diverged", "LossWatch"]
 
 _NO_RATE = "look at how it is computed (logits that `mask_logits` masks are -inf), and at --precision"
+_METHODS = {"constraint": "extra_loss", "retrieval": "loss"}
+"""What returns the loss of a component by its kind; of a baseline it is the step of a phase."""
 
 
 class Diverged(ConfigError):
@@ -67,7 +69,8 @@ class LossWatch:
         """Check the losses of a step (from 0), by the component that gave them.
 
         Raises:
-            ConfigError: On the CPU, if one is not finite (:meth:`require_sound`).
+            Diverged: On the CPU, if one is not finite.
+            ContractError: Likewise (:meth:`require_sound`).
         """
         self._names = tuple(losses)
         values = torch.stack([loss.detach().float().to(self._device).reshape(()) for loss in losses.values()])
@@ -83,15 +86,19 @@ class LossWatch:
 
         Raises:
             Diverged: There was one.
-            ConfigError: It is the loss of a first step, before any update.
+            ContractError: It is the loss of a first step, before any update.
         """
         first = int(self._first)
         if first >= 0:
             step, number = divmod(first, len(self._names))
-            what = f"the loss of {self._names[number]} is not finite in step {step + 1} of {self._where}"
+            whose = self._names[number]
+            place = f"not finite in step {step + 1} of {self._where}"
             if self._untrained and step == 0:
-                raise ConfigError(f"{what}, before any update", _NO_RATE)
-            self._refuse(what)
+                method = _METHODS.get(whose.partition(" ")[0], "step")
+                raise ContractError(
+                    f"{whose}, {method}: the loss is {place}, before any update", _NO_RATE, whose
+                )
+            self._refuse(f"the loss of {whose} is {place}")
 
     def require_sound_parameters(self) -> None:
         """Report parameters that are not finite although every loss was; wait for the device.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.spelling import expands_paths
+from lw2g.ground.spelling import expands_paths, is_web_address
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers, Columns
 from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
@@ -458,7 +458,7 @@ class TrainedModel(nn.Module):
             return [Asked(name=at or f"vector {n}", path=at, image=row) for n, (row, at) in named_rows]
         listed = []
         for image, name in zip(*as_list(images), strict=True):
-            path = str(image) if isinstance(image, str | Path | Crop) else None
+            path = str(image) if isinstance(image, Path | Crop) or is_web_address(image) else None
             listed.append(Asked(name=name, path=path, image=image))
         return listed
 

@@ -100,10 +100,13 @@ def _files_at(image: Any) -> Sequence[ImageLike]:
     Raises:
         DataError: It is a folder that holds none.
     """
-    if isinstance(image, str | Path) and not is_web_address(image):
+    if not isinstance(image, str | Path) or is_web_address(image):
+        return [image]
+    try:
         path = expanded(image)
-        return _files_of(path) if path.is_dir() else [path]
-    return [image]
+    except DataError:  # it stays a text, to be refused when its pixels are read
+        return [image]
+    return _files_of(path) if path.is_dir() else [path]
 
 
 def _name_of(image: Any) -> str:

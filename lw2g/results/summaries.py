@@ -194,7 +194,10 @@ def wilson(accuracy: float, images: float) -> list[float]:
     middle = (share + square / (2 * images)) / (1 + square / images)
     spread = math.sqrt(share * (1 - share) / images + square / (4 * images**2))
     half = _NORMAL / (1 + square / images) * spread
-    return [100 * max(middle - half, 0.0), 100 * min(middle + half, 1.0)]
+    # an end of the scale is exact: rounding would leave a trace
+    low = middle - half if share > 0 else 0.0
+    high = middle + half if share < 1 else 1.0
+    return [100 * max(low, 0.0), 100 * min(high, 1.0)]
 
 
 def doubt_of_few(interval: Sequence[float], images: int) -> str:

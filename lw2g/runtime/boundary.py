@@ -319,9 +319,7 @@ def _uncalled(
         return None
     called = said["abstract"] or said["called"]
     for entry in entries:
-        built = inspect.unwrap(_built_by(entry))  # what a program gives is wrapped
-        if built is not None and not (isinstance(built, type) or inspect.isroutine(built)):
-            built = type(built)  # of an instance that a program gives
+        built = _made_of(entry)
         if built is None or _is_core(built.__module__):
             continue
         if called == built.__qualname__ or (said["abstract"] and called == built.__name__):
@@ -355,15 +353,23 @@ def _built_by(entry: Registered) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
+def _made_of(entry: Registered) -> Any:
+    """Return the class or function that a component is made of; of a given instance its class."""
+    built = inspect.unwrap(_built_by(entry))  # what a program gives is wrapped
+    if built is None or isinstance(built, type) or inspect.isroutine(built):
+        return built
+    return type(built)
+
+
 def _owns(entry: Registered, frame: Frame) -> bool:
     """Whether the frame is a method (or a closure in one) of what the component's class has built."""
-    built = _built_by(entry)
+    built = _made_of(entry)
     return isinstance(built, type) and f"{built.__module__}.{built.__qualname__}" in frame.owners
 
 
 def _defines(entry: Registered, frame: Frame) -> bool:
-    """Whether the frame's code is in the module that builds the component."""
-    return frame.module == getattr(_built_by(entry), "__module__", None)
+    """Whether the frame's code is in the module that builds the component, or that of what a program gave."""
+    return frame.module in (getattr(made, "__module__", None) for made in (_built_by(entry), _made_of(entry)))
 
 
 def _ships(entry: Registered, frame: Frame) -> bool:

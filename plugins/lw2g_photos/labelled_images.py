@@ -214,9 +214,9 @@ def _image(image: Any, place: int, where: str) -> Path | Tensor:
     Raises:
         DataError: It is no image.
     """
-    if isinstance(image, str | PathLike):
-        return expanded(image)
     try:
+        if isinstance(image, str | PathLike):
+            return expanded(image)
         return pixels_of(image)
     except DataError as error:
         raise DataError(f"{where}image {place}: {error.what}", error.remedy) from error

@@ -469,7 +469,7 @@ def _images_of_boxes(folder: Any, boxes: str | Path | None) -> str | Path:
         return Path(folder)
     if boxes is not None:
         raise DataError("boxes: they are of images in a folder", "give the folder, or leave boxes out")
-    return ""
+    return Path()
 
 
 def _source(given: Any, where: str = "") -> Path | LabelledImages:

@@ -148,6 +148,42 @@ def test_a_policy_is_a_class_an_object_a_function_or_a_record(tmp_path, policy, 
     assert (record["config"]["policy"]["name"], record["task_to_set"]) == (name, sets)
 
 
+class Misspelt:
+    """Asks the evidence for what it has not; no option of it stands in this module."""
+
+    measures = ()
+    default_constraints = ()
+
+    def decide(self, evidence, rng):
+        return evidence.nosuch
+
+
+class Unbound(Misspelt):
+    """The same in a method without an object."""
+
+    @staticmethod
+    def decide(evidence, rng):
+        return evidence.nosuch
+
+
+@pytest.mark.parametrize("policy", [Misspelt, Misspelt(), Unbound], ids=["class", "object", "static"])
+def test_a_policy_that_fails_is_named_with_its_line(tmp_path, policy):
+    """A class without options of its own is found by its methods, and these by their module."""
+    with pytest.raises(
+        ComponentError,
+        match=r"^this program: policy 'local-\w+', decide: AttributeError: 'Evidence' object has no "
+        r"attribute 'nosuch' \(\S*test_api_objects\.py:\d+\)$",
+    ):
+        lw2g.run(
+            baseline="dual-prompt",
+            benchmark=TASKS,
+            policy=policy,
+            out=tmp_path / "run",
+            progress=False,
+            **{"baseline.epochs": 1, "run.device": "cpu"},
+        )
+
+
 def test_a_benchmark_is_an_object_with_a_stream(tmp_path):
     """An object with stream and transforms is a benchmark, and not images."""
     record = lw2g.run(**QUICK, benchmark=GivenBenchmark(GivenConfig(), TASKS), out=tmp_path / "run")

@@ -23,7 +23,7 @@ from all_commands import commands_of
 from lw2g.api.sweeps import plan_of
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
-from lw2g.ground.spelling import composed, expanded, expands_paths
+from lw2g.ground.spelling import composed, expanded, expands_paths, require_path
 from lw2g.interfaces.classes import ClassMap
 from lw2g.model.manifest import TaskNote
 from lw2g.pixels.feature_containers import strings_of
@@ -240,6 +240,48 @@ def test_the_decorator_refuses_what_is_no_plain_value(home: Path) -> None:
     for arguments, message in wrong:
         with pytest.raises(ConfigError, match=message):
             function(**arguments)
+
+
+NO_PATHS = {
+    "": "the path is empty; give the path of a file or a folder$",
+    "a\0b.png": r"no path can be called 'a\\x00b.png'; leave the NUL character out$",
+    "half \ud800": r"no path can be called 'half \\ud800'; write it in UTF-8$",
+    "A" * 5000: r"'A{99}\.\.\. \(5002 characters\) is too long for a path; shorten it",
+    "x/"
+    * 3000: "is too long for a path; shorten it; if it is an encoded image, decode it and give the bytes$",
+    "new/" + "\u00e9" * 128: "is too long for a path",
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), NO_PATHS.items(), ids=["none", "NUL", "half", "long", "deep", "bytes"]
+)
+def test_what_cannot_be_a_path_is_refused(home: Path, text: str, told: str) -> None:
+    """An empty one would be this folder, whatever lies in it; the others are told in a line."""
+
+    @expands_paths
+    def function(folder: str | Path | None = None, *runs: str | Path) -> None:
+        raise AssertionError
+
+    for call in (function, lambda given: function(None, given), lw2g.load, lw2g.report, lw2g.runs):
+        with pytest.raises(DataError, match=f"^(folder|runs|run|directory): .*{told}"):
+            call(text)
+    with pytest.raises(DataError, match=told):
+        expanded(text)
+    if "\ud800" not in text:
+        result = CliRunner().invoke(main, ["predict", "model", text])
+        assert result.exit_code == 2
+        assert "error: IMAGES...: " in result.output
+
+
+def test_a_long_path_that_exists_is_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest name of a file system that allows more than the usual ones is nobody's mistake."""
+    Path("n" * 255).touch()
+    require_path("n" * 255)
+    monkeypatch.setattr("lw2g.ground.spelling._LONGEST_NAME", 254)
+    require_path("n" * 255)
+    with pytest.raises(DataError):
+        require_path("m" * 255)
 
 
 @pytest.mark.slow

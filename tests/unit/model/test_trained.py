@@ -326,6 +326,9 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
         (b"no image", "'image 2': it is no image of the formats"),
         ("https://x.org/dog.jpg", "'https://x.org/dog.jpg' is an address; download it first"),
         (torch.rand(3, 5, 6), r"'image 2': expected uint8 .*; pass uint8 \[3, H, W\] \(from 0 to 1 that is"),
+        ("", "'image 2': the path is empty; give the path"),
+        ("A" * 300, r"'image 2': 'A+\.\.\. .* is too long for a path; .* decode it and give the bytes"),
+        ("a\0b.png", r"'image 2': no path can be called 'a\\x00b.png'; leave the NUL"),
         (BytesIO(), "'image 2': an open file cannot be read .*; open it to read bytes"),
     ],
 )
@@ -340,6 +343,8 @@ def test_an_image_that_cannot_be_used_is_told_by_its_name(model, pixels, bad, to
     entries = model.predict(images, partial=True)
     assert re.match(told, entries[1]["error"])
     assert [entry["class"] is None for entry in entries] == [False, True, False]
+    with pytest.raises(DataError, match=f"^{told.replace('image 2', 'image 1')}"):
+        model.predict([bad], partial=True)
 
 
 def test_it_is_a_module_that_is_not_trained(model, pixels):
