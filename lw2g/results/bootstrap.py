@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lw2g.results.right_answers import RightAnswers
-from lw2g.results.summaries import Difference, grouped
+from lw2g.results.summaries import Difference, grouped, without_rounding_error
 
 __all__ = ["holm", "over_gaps", "over_orders_and_images"]
 
@@ -77,9 +77,8 @@ def over_orders_and_images(
             shares[row, own_places] += own.shares / len(of_unit)
 
     low, high, p = over_gaps(gaps, shares)
-    return Difference(
-        mean=round(100.0 * float(gaps.sum(axis=1).mean()), _DIGITS), low=low, high=high, n=len(units), p=p
-    )
+    mean = without_rounding_error(100.0 * float(gaps.sum(axis=1).mean()))
+    return Difference(mean=mean, low=low, high=high, n=len(units), p=p)
 
 
 def over_gaps(gaps: Floats, shares: Floats) -> tuple[float, float, float]:

@@ -440,10 +440,10 @@ def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list
     if alike:
         weighed = ""
         if any(_mean(row, COLUMNS["faa"], best=False).std for row in alike):
-            weighed = "; ± of their FAA: tasks of other classes weigh images otherwise"
+            weighed = "; FAA still varies (±), as each class order groups classes into other tasks"
         marks.append(
-            f"alike: the same final answers in each{weighed}; "
-            "between such rows intervals are over test images alone"
+            f"alike: the same final answers in every run{weighed}; "
+            "intervals between such rows are over test images alone"
         )
     if any(row.control for row in table.rows):
         marks.append(_CONTROL)

@@ -25,7 +25,16 @@ from lw2g.interfaces.tracker import Stepped
 if TYPE_CHECKING:
     from lw2g.results.recomputed import Columns  # without numpy, which lists of runs do not need
 
-__all__ = ["Given", "ReportedRun", "State", "cells_not_begun", "columns_of_sweep", "find_runs", "read_run"]
+__all__ = [
+    "Given",
+    "ReportedRun",
+    "State",
+    "cells_not_begun",
+    "cells_of_sweep",
+    "columns_of_sweep",
+    "find_runs",
+    "read_run",
+]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
 
@@ -184,7 +193,7 @@ def read_run(directory: Path) -> ReportedRun | None:
     if state == "running":  # that of an interrupted run is as old as its end
         progress = _progress(directory)
     sweep, cell, old = _cell_of(directory)
-    rows = _cells_of_sweep(sweep)
+    rows = cells_of_sweep(sweep)
     row = rows.get(cell, "")
     is_failed = not old and cell in rows and (sweep / FAILED / cell).exists()
     return ReportedRun(
@@ -231,7 +240,7 @@ def _list_of_sweep(directory: Path) -> dict[str, Any]:
     return listed if isinstance(listed, dict) else {}
 
 
-def _cells_of_sweep(directory: Path) -> dict[str, str]:
+def cells_of_sweep(directory: Path) -> dict[str, str]:
     """Return the names that a sweep's list gives its cells' rows, by the folders of cells in their order."""
     rows = {}
     for cell in _listed_cells(directory):
@@ -322,9 +331,9 @@ def find_runs(places: Sequence[Path], *, damaged: bool = False) -> Iterator[Repo
             raise DataError(no_folder(place), "give a run's directory, or one with runs below it")
         for folder, below, files in os.walk(place, onerror=lambda error: closed.append(error.filename)):
             path = Path(folder)
-            grid = list(_cells_of_sweep(path)) if CELLS in files else []
+            grid = list(cells_of_sweep(path)) if CELLS in files else []
             if path.name == STALE:
-                grid = list(_cells_of_sweep(path.parent))
+                grid = list(cells_of_sweep(path.parent))
             below[:] = _in_order([name for name in below if not name.startswith(".")], grid)
             if CONFIG not in files and RECORD not in files:
                 continue

@@ -23,10 +23,11 @@ from lw2g.results.cells import (
     few_remarks_on,
     remarks_on,
     shown_columns,
+    spread,
 )
 from lw2g.results.columns import Column
 from lw2g.results.found_runs import Given
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, without_rounding_error
 from lw2g.results.table import Row, Table
 
 __all__ = [
@@ -172,7 +173,9 @@ def as_latex(
     parts = [f"% {line}" for line in missing]
     for number, table in enumerate(tables):
         shown = shown_columns(table, columns)
-        captions = ["mean $\\pm$ sample standard deviation over $n$ runs"]
+        captions = ["one run per row"]
+        if any(len(row.runs) > 1 for row in table.rows):
+            captions = [f"mean $\\pm$ one sample standard deviation over {spread(table)}"]
         if ahead := ahead_in_words(table, shown):
             captions[0] += f"; {_tex(ahead)}"
         reference = table.reference(against)
@@ -333,7 +336,7 @@ def _entry(table: Table, row: Row, column: Column, gap: Difference | None) -> di
     if printed is not None:
         entry["paper"] = printed.value
         if over_runs.mean is not None:
-            entry["minus_paper"] = over_runs.mean - printed.value
+            entry["minus_paper"] = without_rounding_error(over_runs.mean - printed.value)
         for name in _PAPER:
             entry[f"paper_{name}"] = getattr(printed, name)
         entry["paper_differs"] = list(printed.differs)

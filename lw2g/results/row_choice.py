@@ -41,16 +41,17 @@ def fitting(rows: Sequence[R], wanted: str) -> list[R]:
     return named or alike or part
 
 
-def no_such_row(rows: Sequence[Named], wanted: str, where: str) -> ConfigError:
+def no_such_row(rows: Sequence[Named], wanted: str, titles: Sequence[str]) -> ConfigError:
     """Return the error that none, or several, of the rows fit, with those that may be meant.
 
     Args:
-        rows: All rows of a table.
+        rows: All rows of a table, or of several.
         wanted: What was written.
-        where: The title of the table.
+        titles: The title of each of these tables.
     """
+    where = titles[0] if len(titles) == 1 else f"{len(titles)} tables"
     found = fitting(rows, wanted)
-    listed = "; ".join(row.label for row in found or rows)
+    listed = "; ".join(dict.fromkeys(row.label for row in found or rows))
     if found:
         why = f"fits {len(found)} rows of {where}"
     else:

@@ -22,11 +22,14 @@ __all__ = [
     "paired_difference",
     "summary",
     "wilson",
+    "without_rounding_error",
 ]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _LEVEL = 0.95
+_DIGITS = 9
+"""Decimals of a difference that are kept: those after them come of rounding."""
 _NORMAL = 1.959964
 """Standard deviations on either side of a mean that hold 95 % of a normal distribution."""
 FEW_IMAGES = 50
@@ -127,7 +130,7 @@ def paired_difference(
     gaps = _gaps(ours, theirs, unit)
     if not gaps:
         return None
-    mean = statistics.fmean(gaps)
+    mean = without_rounding_error(statistics.fmean(gaps))
     if not any(gaps):  # nothing differs in any pair
         return Difference(mean=0.0, low=0.0, high=0.0, n=len(gaps))
     if len(gaps) < LEAST_PAIRS or len(set(gaps)) == 1:
@@ -173,7 +176,16 @@ def _gaps(
         other = theirs.get(key)
         if our_value is not None and other is not None:
             pairs.append((key, our_value - other))
-    return [statistics.fmean(of_unit) for of_unit in grouped(pairs, unit)]
+    return [without_rounding_error(statistics.fmean(of_unit)) for of_unit in grouped(pairs, unit)]
+
+
+def without_rounding_error(gap: float) -> float:
+    """Return a difference without the digits that rounding makes, so that equal numbers differ by 0.
+
+    >>> without_rounding_error(0.1 + 0.2 - 0.3)
+    0.0
+    """
+    return round(gap, _DIGITS) + 0.0  # adding 0 takes the minus from a zero
 
 
 def wilson(accuracy: float, images: float) -> list[float]:

@@ -242,7 +242,7 @@ class Table:
         """
         found = fitting(self.rows, wanted)
         if len(found) != 1:
-            raise no_such_row(self.rows, wanted, self.title)
+            raise no_such_row(self.rows, wanted, [self.title])
         return found[0]
 
     def reference(self, wanted: str | None) -> Row | None:
@@ -287,9 +287,9 @@ def require_row(tables: Sequence[Table], wanted: str, catalogue: Catalogue) -> N
     for run in (run for table in tables for run in table.unfinished):
         settings = settings_of(run, catalogue, run.record.get("protocol", AUTO))
         if wanted in run.label or wanted in method_of(run, settings, (), catalogue):
-            what = f"--against: no run of {wanted!r} is finished"
-            raise ConfigError(what, f"{run.path}, {run.standing}")
-    filled[0].row(wanted)
+            raise ConfigError(f"--against: no run of {wanted!r} is finished", f"{run.path}, {run.standing}")
+    rows = [row for table in filled for row in table.rows]
+    raise no_such_row(rows, wanted, [table.title for table in filled])
 
 
 def tables_of(

@@ -116,7 +116,7 @@ def pareto(rows: Sequence[Row]) -> Numbers:
             facts.append(f"all the same: {price} {float(shown.pop()):,g}{others}")
             continue
         if unknown:
-            why = "without sets, and not in their panel"
+            why = "without sets, so missing from that panel alone"
             if price != _SETS:
                 why = f"not told of {price}, and left out there"
             facts.append(f"{why}: {'; '.join(unknown)}")

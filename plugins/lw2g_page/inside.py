@@ -139,8 +139,10 @@ def classes(inside: Inside) -> Numbers:
 
     num_right = int(np.sum(true == predicted))
     facts = [f"{100 * num_right / len(true):.1f} % right"]
-    if not has.all():  # where each task has all classes, no class is of a wrong task
-        num_near = int(np.sum(has[task, predicted])) - num_right
+    in_own_task = has[task, predicted]
+    may_be_of_another = not has.all()  # where each task has all classes, no class is of a wrong task
+    if may_be_of_another:
+        num_near = int(np.sum(in_own_task)) - num_right
         num_far = len(true) - num_right - num_near
         facts += [
             f"{100 * num_near / len(true):.1f} % another class of the right task",
@@ -148,19 +150,22 @@ def classes(inside: Inside) -> Numbers:
         ]
 
     # a cell is a pair of classes, numbered true * size + predicted
-    counts = np.bincount(true * size + predicted, minlength=size * size)
+    cell_of = true * size + predicted
+    counts = np.bincount(cell_of, minlength=size * size)
+    near = np.bincount(cell_of, weights=in_own_task, minlength=size * size)
     images = np.bincount(true, minlength=size)
     cells = sorted(map(int, np.flatnonzero(counts)), key=lambda cell: -counts[cell])
     if len(cells) > _CELLS:
         facts.append(f"the {_CELLS} fullest of {len(cells)} cells")
     names = inside.record["class_names"]
-    share_a_task = has.T @ has
     rows: list[Sequence[Value]] = []
     for cell in cells[:_CELLS]:
         true_class, predicted_class = divmod(cell, size)
         if true_class == predicted_class:
             kind = _RIGHT
-        elif share_a_task[true_class, predicted_class]:
+        elif not may_be_of_another:
+            kind = "wrong class"
+        elif 2 * near[cell] > counts[cell]:  # of classes that come again most images decide
             kind = "wrong class, right task"
         else:
             kind = "wrong task"

@@ -62,6 +62,8 @@ _NO_DATA = {"of", "reading", "of_line", "of_controls", "of_joint"}
 """What the script is not given of a figure: a function, and words that stand in the page."""
 _ALL_REMARKS = "all remarks below"
 """What leads to the list of all remarks."""
+_NEAREST = "the run nearest its row's mean"
+"""What is said of the run that is shown first, where its row has several."""
 _TILES = {
     "ffm": ("forgotten", "points", "FFM: best minus last accuracy, mean of old tasks; below 0 they gained"),
     "pra": ("right set found", "%", "PRA: test images whose set holds their task"),
@@ -109,9 +111,10 @@ class _Section:
         runs: Name, packed numbers and origin of each run.
         tiles: The results of a single run; else none.
         gallery: The gallery of a single run; else None.
-        tasks: The tasks of the best run, with images of some classes.
-        confused: The classes that the best run confuses most, with images of the user's own data.
+        tasks: The tasks of the run that is shown first, with images of some classes.
+        confused: The classes that it confuses most, with images of the user's own data.
         examined: The name of that run.
+        chosen: Which of several runs of its row it is; empty of one.
     """
 
     benchmark: str
@@ -136,6 +139,7 @@ class _Section:
     tasks: Sequence[TaskPictures]
     confused: Sequence[ConfusedPair]
     examined: str
+    chosen: str
 
 
 def page_of(
@@ -263,18 +267,19 @@ def _section(
         single: Whether this is all of the page and of one run, so that there is room for its mistakes.
     """
     shown = valued_columns(table, columns)
-    opened, best = _opened(table, catalogue)
+    opened = list(_opened(table, catalogue))
+    examined, chosen = _typical(opened)
     tiles: Sequence[_Tile] = ()
     gallery = None
     tasks: Sequence[TaskPictures] = ()
     confused: Sequence[ConfusedPair] = ()
-    if best is not None:
-        thumbnails = Thumbnails(best.run, catalogue, allowance)
-        tasks = task_pictures(best, thumbnails)
-        confused = confused_most(best, thumbnails)
+    if examined is not None:
+        thumbnails = Thumbnails(examined.run, catalogue, allowance)
+        tasks = task_pictures(examined, thumbnails)
+        confused = confused_most(examined, thumbnails)
         if single:  # the page of one run has what tables of several have no room for
-            tiles = _tiles(best.run)
-            gallery = gallery_of(best, thumbnails)
+            tiles = _tiles(examined.run)
+            gallery = gallery_of(examined, thumbnails)
     # what all rows share and what is not finished stands above the table
     own_notes = tuple(note for note in table.notes if not note.startswith(ALL_ROWS))
     without = no_reference(table, against)
@@ -299,12 +304,13 @@ def _section(
         remarks=few_remarks_on(remarked, shown, against=None, others=_ALL_REMARKS, listed=False),
         all_remarks=remarks_on(remarked, shown, against=None),
         packed=_packed(_compared(table, reference)),
-        runs=[_run(inside, catalogue, best=inside is best) for inside in opened],
+        runs=[_run(inside, catalogue, selected=inside is examined) for _, inside in opened],
         tiles=tiles,
         gallery=gallery,
         tasks=tasks,
         confused=confused,
-        examined="" if best is None else best.label,
+        examined="" if examined is None else examined.label,
+        chosen=chosen,
     )
 
 
@@ -314,23 +320,36 @@ def _kind_of(table: Table) -> str:
     return _KINDS.get(" ".join(streams), "Continual")
 
 
-def _opened(table: Table, catalogue: Catalogue) -> tuple[list[Inside], Inside | None]:
-    """Return all runs of a table, and the best of them, whose confusions are shown; None without a run.
-
-    A finished run is before an unfinished one, a method before a control, then more accurate runs.
-    """
-    opened = []
-    best = None
-    best_rank = (False, False, 0.0)
+def _opened(table: Table, catalogue: Catalogue) -> Iterator[tuple[Row, Inside]]:
+    """Yield all runs of a table with their rows."""
     for label, row, run in _runs(table):
         grows = catalogue.grows(run.config["baseline"]["name"])
-        inside = attrs.evolve(look_inside(run, label), grows=grows)
-        opened.append(inside)
-        rank = (run.state == "finished", not row.control, run.metric("faa") or 0.0)
-        if best is None or rank > best_rank:
-            best = inside
-            best_rank = rank
-    return opened, best
+        yield row, attrs.evolve(look_inside(run, label), grows=grows)
+
+
+def _typical(opened: Sequence[tuple[Row, Inside]]) -> tuple[Inside | None, str]:
+    """Return the run that is shown first, and which of the runs of its row it is; None without a run.
+
+    It is of the row that ends highest, a finished one before others and a method before a control. Of its
+    runs it is no lucky one, but that nearest their mean.
+    """
+    if not opened:
+        return None, ""
+    leading = max((row for row, _ in opened), key=_rank)
+    own = [inside for row, inside in opened if row is leading]
+    middle = _faa_of(leading)
+    # rounded: of two that are as far from the mean the first, on every machine
+    nearest = min(own, key=lambda inside: round(abs((inside.run.metric("faa") or 0.0) - middle), 6))
+    return nearest, _NEAREST if len(own) > 1 else ""
+
+
+def _rank(row: Row) -> tuple[bool, bool, float]:
+    return row.finished, not row.control, _faa_of(row)
+
+
+def _faa_of(row: Row) -> float:
+    """Return the final accuracy of a row; 0 where a run has none."""
+    return row.summary(COLUMNS["faa"]).mean or 0.0
 
 
 def _over(table: Table, reference: Row | None) -> str:
@@ -397,7 +416,7 @@ def _for_script(numbers: Numbers) -> dict[str, Any]:
     }
 
 
-def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
+def _run(inside: Inside, catalogue: Catalogue, *, selected: bool) -> dict[str, Any]:
     """Return what the script shows of a run."""
     is_of_published = published_places(inside.run, catalogue)
     numbers = {}
@@ -406,7 +425,7 @@ def _run(inside: Inside, catalogue: Catalogue, *, best: bool) -> dict[str, Any]:
             numbers[figure.name] = _for_script(figure.of(inside))
     return {
         "label": inside.label,
-        "best": best,
+        "selected": selected,
         "packed": _packed(numbers),
         "command": command_of(inside.run, catalogue),
         "origin": _origin(inside.run, catalogue),

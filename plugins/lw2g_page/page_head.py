@@ -129,7 +129,10 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
     words = f"{after}: {names}{over}"
     rivals = [row for row in ranked if row.control == best.control]
     if len(rivals) > len(alike):
-        words += f", the best of {len(rivals)} configurations"
+        if all(_orders_of(row) == _orders_of(best) for row in rivals):
+            words += f", the best of {len(rivals)} configurations"
+        else:  # other orders have other tasks
+            words += f", the highest of {len(rivals)} configurations, which have different class orders"
         if best.control:
             words += ", all of which are controls"
         elif len(rivals) < len(ranked):
@@ -151,7 +154,10 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
         if gap.p is not None and other is reference:
             choice = ""
     words = f"{words}.{_apart(best, other, whose, gap, choice)}"
-    controls = [row for row in ranked if row.control and _end_of(row) > _end_of(best)]
+    orders = _orders_of(best)
+    controls = [
+        row for row in ranked if row.control and _end_of(row) > _end_of(best) and _orders_of(row) == orders
+    ]
     if controls and not best.control and controls[0] is not other:
         ahead = _end_of(controls[0]) - _end_of(best)
         words += f" The control {controls[0].label} ends {ahead:.1f} points above it."
@@ -162,6 +168,11 @@ def _ranked(table: Table) -> list[Row]:
     """Return the finished rows that have a final accuracy, the best first; controls after all others."""
     ended = [row for row in table.rows if row.finished and row.summary(COLUMNS["faa"]).mean is not None]
     return sorted(ended, key=lambda row: (row.control, -_end_of(row)))
+
+
+def _orders_of(row: Row) -> set[tuple[int, ...]]:
+    """Return the class orders of a row: means over different ones do not compare."""
+    return {order for _, order in row.draws}
 
 
 def _end_of(row: Row) -> float:

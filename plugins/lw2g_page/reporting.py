@@ -22,7 +22,13 @@ from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.columns import Column, chosen_columns, further_columns
-from lw2g.results.found_runs import ReportedRun, cells_not_begun, columns_of_sweep, find_runs
+from lw2g.results.found_runs import (
+    ReportedRun,
+    cells_not_begun,
+    cells_of_sweep,
+    columns_of_sweep,
+    find_runs,
+)
 
 if TYPE_CHECKING:
     from lw2g.results.table import Table
@@ -32,7 +38,7 @@ __all__ = ["MIXABLE", "Report", "report"]
 _ENDINGS = (".html", ".htm", "")
 """How the name of a page may end."""
 _NAMED = 3
-"""The most cells that are named which have not begun."""
+"""The most cells or runs that are named."""
 
 
 @expands_paths
@@ -99,7 +105,7 @@ def report(
     catalogue = load_catalogue()
     found, not_whole = with_answers(found, catalogue)
     damaged += not_whole
-    left_out = _not_begun(runs, found)
+    left_out = _beside_the_grid(runs, found)
     if without := [run.path for run in found if lacks_answers(run)]:
         which = repr(str(without[0]))
         if len(without) > 1:
@@ -122,19 +128,28 @@ def report(
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
 
-def _not_begun(places: Sequence[str | PathLike[str]], found: Sequence[ReportedRun]) -> list[str]:
-    """Return which cells of sweeps in and below some places have no run yet, a line for each sweep."""
+def _beside_the_grid(places: Sequence[str | PathLike[str]], found: Sequence[ReportedRun]) -> list[str]:
+    """Return which cells of sweeps in and below some places have no run yet, and which runs are no cells."""
     asked = {Path(place) for place in places}
     lines = []
     for sweep in dict.fromkeys(run.path.parent for run in found):
         if not asked & {sweep, *sweep.parents}:  # its other cells are not asked for
             continue
-        cells = list(map(repr, cells_not_begun(sweep)))
-        if cells:
-            more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
-            which = f"{', '.join(cells[:_NAMED])}{more}"
-            lines.append(f"cells of {str(sweep)!r} that have not begun: {which}")
+        if cells := cells_not_begun(sweep):
+            lines.append(f"cells of {str(sweep)!r} that have not begun: {_few_of(cells)}")
+        listed = cells_of_sweep(sweep)
+        # a seed that was taken out of the grid leaves its runs
+        others = [run.path.name for run in found if run.path.parent == sweep and run.path.name not in listed]
+        if listed and others:
+            told = "that are no cells of its grid, and count"
+            lines.append(f"runs in {str(sweep)!r} {told}: {_few_of(others)}")
     return lines
+
+
+def _few_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(map(repr, names[:_NAMED]))}{more}"
 
 
 def _command(
@@ -167,8 +182,9 @@ class Report(Tabular):
 
     Attributes:
         tables: The tables.
-        left_out: Which cells of sweeps have not begun, what of a store does not hold and is not in the
-            tables, and which runs in them are without their predictions, one line each.
+        left_out: Which cells of sweeps have not begun, which runs are no cells of their sweep's grid, what of
+            a store does not hold and is not in the tables, and which runs in them are without their
+            predictions, one line each.
         damaged: What is wrong with runs that are damaged and are not in the tables, one line each.
     """
 

@@ -115,8 +115,10 @@ def test_cells_that_have_not_begun_are_named(write_full_run, tmp_path):
     cells = [{"name": name, "label": f"row {name}"} for name in ("run", "b", "c", "../d", "e\0")]
     (run.path.parent / "sweep.json").write_text(json.dumps({"cells": cells}), encoding="utf-8")
     told = f"cells of '{run.path.parent}' that have not begun: 'row b', 'row c', 'row ../d' and 1 more"
+    write_full_run("many/removed", policy="one")
+    left = f"runs in '{run.path.parent}' that are no cells of its grid, and count: 'removed'"
     page = tmp_path / "out.html"
-    assert f"note: {told}\n" in report(tmp_path, "--html", page).stderr
+    assert f"note: {told}\nnote: {left}\n" in report(tmp_path, "--html", page).stderr
     assert told in html.unescape(page.read_text(encoding="utf-8"))
     assert told in report(run.path.parent).stdout.replace("\\", "")  # as Markdown escapes names
     assert "have not begun" not in report(run.path).output
@@ -157,6 +159,21 @@ def test_a_page_says_what_kind_of_learning_it_is(streams, kind):
     options = [{} if stream is None else {"benchmark.stream": stream} for stream in streams]
     runs = [SimpleNamespace(options=of_run) for of_run in options]
     assert page._kind_of(SimpleNamespace(rows=[SimpleNamespace(runs=runs)])) == kind
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_run_that_is_shown_first_is_no_lucky_one(write_full_run, tmp_path):
+    """Of the row that ends highest it is the run nearest the mean, and the page says so; one run is none."""
+    shown = tmp_path / "out.html"
+    for seed, faa in enumerate((60.0, 72.0, 90.0)):
+        write_full_run(f"min{seed}", {"metrics.faa": faa}, policy="min", overrides={"run.seed": seed})
+    write_full_run("always", {"metrics.faa": 73.0}, policy="always")
+    assert report(tmp_path, "--html", shown).exit_code == 0
+    text = html.unescape(shown.read_text(encoding="utf-8"))
+    assert re.findall(r"<option .* selected>(.*)</option>", text) == ["hide-prompt x min, seed 1"]
+    assert "Shown first is the run nearest its row's mean." in text
+    assert report(tmp_path / "always", "--html", shown).exit_code == 0
+    assert "nearest" not in shown.read_text(encoding="utf-8").partition("<script")[0]
 
 
 @pytest.mark.usefixtures("quick")
@@ -483,13 +500,26 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
         "that from simple-cil[head=lda]?",
         "hide-prompt x min from the next one?",
     ]
-    write_full_run("control", {"metrics.faa": 70.0, "class_order": [1, 0, 2, 3, 4, 5]}, baseline="no-prompt")
-    (table,) = tables_of(list(find_runs([tmp_path])), installed, mix=["splits"])
+    write_full_run("control", {"metrics.faa": 70.0, "seed": 7}, baseline="no-prompt")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
     above = " The control no-prompt ends 3.3 points above it."
     assert answer_of(table, table.rows[1]).words.endswith(above)
     assert ", the best of 2 configurations, controls aside." in answer_of(table, table.rows[1]).words
     unpaired = answer_of(table, next(row for row in table.rows if row.control)).words
     assert unpaired.endswith("class order tells how far that is from the control no-prompt.")
+
+
+def test_means_over_other_class_orders_are_not_ranked(write_full_run, installed, tmp_path):
+    """The highest is named, as no better than the others; nor is a control of another order above it."""
+    other = {"class_order": [1, 0, 2, 3, 4, 5]}
+    write_full_run("min", policy="min")
+    write_full_run("lda", **{**METHODS["lda"], "changes": other | {"metrics.faa": 50.0}})
+    write_full_run("control", other | {"metrics.faa": 70.0}, baseline="no-prompt")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    words = answer_of(table, None).words
+    assert ", the highest of 2 configurations, which have different class orders, controls aside." in words
+    assert " ends " not in words
+    assert "best" not in words
 
 
 def test_an_only_candidate_is_no_best_of_several(write_full_run, installed, tmp_path):

@@ -186,7 +186,7 @@ def test_sets_are_a_price_of_rows_that_have_some(rows):
         (known.label, "sets", 2.0),
         (shared.label, "sets", 3.0),
     ]
-    assert "without sets, and not in their panel: frozen" in numbers.facts
+    assert "without sets, so missing from that panel alone: frozen" in numbers.facts
     slow = changed(known, "slow", {"seconds": {"total": 20.0}})
     untimed = changed(known, "untimed", {"seconds": {}})
     assert "not told of seconds of the whole run, and left out there: untimed" in (
@@ -319,8 +319,37 @@ def test_no_task_is_wrong_where_each_has_all_classes(write_full_run):
     """On a stream of domains the shares of wrong tasks say nothing; what each domain reaches does."""
     every_class = {"task_classes": [list(range(6))] * 3, "domains": ["photo", "art", "sketch"]}
     opened = look_inside(write_full_run("domains", every_class), "domains")
-    assert inside.classes(opened).facts == ["66.7 % right"]
+    found = inside.classes(opened)
+    assert found.facts == ["66.7 % right"]
+    assert {row[4] for row in found.rows} == {"right", "wrong class"}
     assert inside.accuracies(opened).facts == ["by domain: photo 50.0 %, art 50.0 %, sketch 100.0 %"]
+
+
+def test_a_class_that_comes_again_is_of_the_task_of_its_images(write_full_run):
+    """Cells of the confusion and the shares above them agree, where classes share one of their tasks."""
+    again = {"task_classes": [[0, 1], [2, 3], [4, 5, 1, 2]]}
+    found = inside.classes(look_inside(write_full_run("again", again), "again"))
+    kinds = {(row[1], row[3]): row[4] for row in found.rows}
+    assert kinds["bee", "cat"] == "wrong task"  # its images are of task 1, which has no cat
+    assert found.facts[2] == "16.7 % a wrong task"
+
+
+def test_each_kind_of_a_cell_has_its_colour():
+    """The key of class confusion names what its numbers may say."""
+    (figure,) = (figure for figure in FIGURES if figure.name == "classes")
+    assert [text for text, _ in figure.key] == [
+        "right",
+        "wrong class",
+        "wrong class, right task",
+        "wrong task",
+    ]
+
+
+def test_points_in_one_place_are_all_seen():
+    """Rows of equal price and accuracy lie on each other: what is hollow hides no other."""
+    (figure,) = (figure for figure in FIGURES if figure.name == "pareto")
+    (points,) = (layer for layer in figure.drawing["layer"] if layer["mark"]["type"] == "point")
+    assert points["mark"]["filled"] is False
 
 
 def test_retrieval_counts_a_shared_set_as_right(opened):

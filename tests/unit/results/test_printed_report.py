@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -470,7 +471,10 @@ def test_a_table_without_the_row_has_no_differences(folder, write_run):
     assert printed.count("| minus dual-prompt x always |") == 1
     assert printed.count("- differences: mean") == 1
     assert "- differences: none, as no row here is called 'dual-prompt x always'\n" in printed
-    assert "'l2p' is no row" in call("report", folder, "--against", "l2p", code=2)
+    refused = call("report", folder, "--against", "l2p", code=2)
+    assert refused.startswith("error: --against: 'l2p' is no row of 2 tables; rows are: ")
+    for label in ("dual-prompt x always", "dual-prompt x min", "ranpac", "simple-cil"):
+        assert refused.count(label) == 1
 
 
 def test_nothing_of_a_run_commands_the_terminal(write_run, tmp_path):
@@ -584,7 +588,7 @@ def test_every_format_has_the_interval_of_final_accuracy(write_full_run, tmp_pat
     assert "| hide-prompt x min | 1 | 66.67 | 39.1 to 86.2 |" in text
     latex = call(*asked, "--format", "latex")
     assert "hide-prompt x min & 1 & $66.67$ & 39.1 to 86.2 " in latex
-    assert ", 12 test images: mean" in latex
+    assert ", 12 test images: one run per row" in latex
     lines = list(csv.DictReader(io.StringIO(call(*asked, "--format", "csv"))))
     entries = json.loads(call(*asked, "--format", "json"))["entries"]
     for of_row in (lines, entries):
@@ -684,6 +688,23 @@ def test_latex_is_for_booktabs(folder):
     assert "dual-prompt x always & 2 & $80.50 \\pm 0.71$ & $85.94 \\pm 0.1$ & $-5.44$ \\\\" in printed
     assert "dual-prompt x min & 2 & $83.50 \\pm 2.12$ & $86.86 \\pm 0.3$ & $-3.36$ \\\\" in printed
     assert "dual-prompt x always & 2 & $-3.00$ \\\\" in printed
+
+
+@pytest.mark.parametrize(
+    ("orders", "seeds", "told"),
+    [
+        (1, 2, "mean $\\pm$ one sample standard deviation over the seeds of one class order;"),
+        (2, 1, "mean $\\pm$ one sample standard deviation over class orders;"),
+        (2, 2, "mean $\\pm$ one sample standard deviation over class orders, each the mean of its seeds;"),
+        (1, 1, "one run per row;"),
+    ],
+)
+def test_a_caption_says_over_what_deviations_are(write_run, tmp_path, orders, seeds, told):
+    """Seeds of an order are one draw, and a run alone has no deviation."""
+    for order, seed, policy in product(range(orders), range(seeds), ("always", "min")):
+        drawn = {"run.seed": seed, "benchmark.order_seed": order, "record.class_order": [order, 1 - order]}
+        write_run(80.0 + order + seed, **drawn, **{"policy.name": policy})
+    assert told in call("report", str(tmp_path), "--format", "latex", "--columns", "faa")
 
 
 def test_csv_and_json_say_the_same(folder):

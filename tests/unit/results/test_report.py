@@ -855,6 +855,17 @@ def test_a_paired_difference_has_an_interval_of_t():
     assert (single.mean, single.low, single.high, single.n) == (-2.0, None, None, 1)
 
 
+def test_equal_numbers_differ_by_zero():
+    """Whatever the order of their additions: no difference of 1e-15, and no minus before a zero."""
+    ours = dict.fromkeys(range(3), 0.1 + 0.2)
+    found = paired_difference(ours, dict.fromkeys(range(3), 0.3))
+    mirrored = paired_difference(dict.fromkeys(range(3), 0.3), ours)
+    assert found == mirrored
+    assert found is not None
+    assert found.is_none
+    assert str(found.mean) == "0.0"
+
+
 @pytest.mark.parametrize(
     ("orders", "seeds", "number", "over", "has_interval", "has_p"),
     [
@@ -1040,7 +1051,7 @@ def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypa
     for rows, over in (((always, least), "over test images, "), (table.rows, both)):
         told = on_differences(attrs.evolve(table, rows=rows), "always")
         assert any(over in part for part in told)
-    alike = "alike: the same final answers in each"
+    alike = "alike: the same final answers in every run"
     assert any(one.startswith(alike) for one in remarks_on(table, [FAA], None))
     assert SAME in remarks_on(attrs.evolve(table, rows=(always, least)), [FAA], "always")
     assert SAME not in remarks_on(attrs.evolve(table, rows=(always, most)), [FAA], "always")
