@@ -14,7 +14,7 @@ import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides
 from frozen_gains import FACTS, chosen_on
-from frozen_images import middles, middles_of_squares
+from frozen_images import middles
 from frozen_results import PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
@@ -267,10 +267,9 @@ def told(stored: Any) -> dict[str, str]:
     fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
     fields["{middle/every/minus-whole}"] = _of_middles(middles("report") | middles("development"))
-    fields["{squares/middle/minus-squashed}"] = _of_middles(middles_of_squares())
     share, gained = frozen_images.largest_shrinkage()
     fields["{lda/shrinkage/share}"] = share
-    fields["{lda/shrinkage/most}"] = f"{max(gained.values()):.1f}"
+    fields["{lda/shrinkage/span}"] = f"{min(gained.values()):+.1f} to {max(gained.values()):+.1f}"
     return fields | _of_the_picture(runs)
 
 
