@@ -65,7 +65,7 @@ LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   final answers in each order; their FAA differ where tasks are of unequal size.
 - Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
-  and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected; where `lda` depends on
+  and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow; where `lda` depends on
   no order, one run of it stands for all. The shrinkage of `lda` [is not
   tuned](frozen_tables.md#how-an-image-becomes-a-square). The rows are sorted by this column; differences
   between them are not tested. Rows of fewer orders cannot be compared with the others by any column. Of
@@ -86,7 +86,7 @@ LEGEND = """
   retrieval; backbone, epochs and rates are ours. `ridge`: as many units, penalty by held-out images of all
   tasks.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
-  are runs, which choose after each task. Means over tasks in place of images make up to
+  are runs, which choose after each task. Means over tasks and over images differ by up to
   {legend/rows/apart} points.
 """
 SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training + test images of a class.\n"

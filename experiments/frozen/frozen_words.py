@@ -108,11 +108,18 @@ def _surely_above(names: Sequence[str], differences: Sequence[Difference]) -> st
 def worth(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield where training on the first task ends above the frozen answer and below it, from all streams."""
     rows = [row for row in frozen_gains.gains(known, runs, TRAINED) if row.stream in known]
-    above = [row.stream for row in rows if row.low > 0]
-    below = [row.stream for row in rows if row.high < 0]
+    told = []
+    for role in ROLES:
+        own = [row for row in rows if row.stream in names_of(role)]
+        above = [row.stream for row in own if row.low > 0]
+        below = [row.stream for row in own if row.high < 0]
+        told.append(
+            f"of {role} streams on {', '.join(above) or 'none'}, "
+            f"below on {', '.join(below) or 'none'}"
+        )
     yield (
-        f"In short: training on the first task ends above `--recommended`, with its interval, on "
-        f"{', '.join(above) or 'none'}, and below on {', '.join(below) or 'none'}; elsewhere undecided."
+        "In short: training on the first task ends above `--recommended`, with its interval, "
+        f"{'; '.join(told)}; elsewhere undecided."
     )
     for name in above_runs_alone(known, runs):
         over_run = next(row.gain for row in rows if row.stream == name)

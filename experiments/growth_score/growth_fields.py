@@ -120,18 +120,18 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
                 yield (name, stream, f"less-{short}"), with_interval(apart)
 
 
-ASK_NOTHING = ("lda", "one", "always", SAME_CONSTRAINTS)
-"""Rows of the table of policies without a rule that decides."""
+NO_RIVALS = ("lda", "always", SAME_CONSTRAINTS)
+"""Rows of the table of policies that neither share a set nor decide."""
 
 
 def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
-    """Return which rules end, with their interval, above (1) and below (-1) a set for each task, on how many.
+    """Return which rules, and `one`, end above (1) and below (-1) a set for each task, on how many streams.
 
-    That has the same constraints.
+    With their interval; that has the same constraints.
     """
     found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}}
     for stream in streams:
-        for row in [row for row in POLICIES if row not in ASK_NOTHING]:
+        for row in [row for row in POLICIES if row not in NO_RIVALS]:
             apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
             if apart is None or apart.low is None or apart.high is None:
                 continue
