@@ -668,7 +668,7 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
             r"In a terminal: lw2g predict .*model-taught/1 PHOTO --reject 0\.1", page.inner_text("#use")
         )
         for width in range(40, 200, 5):
-            page.evaluate("width => document.querySelector('#use').style.width = `${width}px`", width)
+            page.evaluate("width => document.querySelector('p:has(#use)').style.width = `${width}px`", width)
             rows = page.locator("#rate").evaluate("option => option.getClientRects().length")
             assert rows == 1, f"an option that is broken cannot be typed as it stands: {width} pixels"
         learned = r"learned \d+ images?; the model is now .*model-taught/1"
