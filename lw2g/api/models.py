@@ -43,7 +43,7 @@ def load(
     Args:
         run: The directory of the run or the export; or a model on the hub, ``hf://OWNER/NAME@REVISION``.
         task: The finished task, counted from 1, whose checkpoint to open; None for the newest.
-        device: cpu, cuda, cuda:N or mps; None for the run's own, or for an export a GPU if present.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present (of a run: its own).
         batch_size: Images per forward, to which smaller batches are padded, so that an answer has the same
             bits whatever else is asked; None for what a call brings, at most as many as the run had.
         weights: The backbone's weights, if they have moved; None for their recorded source.

@@ -23,6 +23,7 @@ from lw2g_photos.folder_checks import first_names, or_all_domains, require_class
 
 __all__ = [
     "LEAST_CHECKED",
+    "OTHER_FILES",
     "ClassImages",
     "digest_of",
     "note_of_domains",
@@ -31,6 +32,8 @@ __all__ = [
     "shared_files",
 ]
 
+OTHER_FILES = "replace them, or remove the folder"
+"""What to do about a class without a usable image; on the page of ``lw2g teach`` it is called otherwise."""
 _HELD_OUT = 5
 """Of so many images, one is set apart."""
 LEAST_CHECKED = 5
@@ -136,9 +139,7 @@ def _examined(
     if empty:
         which = f"class {empty[0]!r}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
         all_bad = refusal({str(path): wrong[path] for name in empty for path in bad[name]})
-        raise DataError(
-            f"no image of {which} can be used: {all_bad.what}", "replace them, or remove the folder"
-        )
+        raise DataError(f"no image of {which} can be used: {all_bad.what}", OTHER_FILES)
     return headers, bad
 
 

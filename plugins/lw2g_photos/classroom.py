@@ -27,6 +27,7 @@ from lw2g.model.trained import TrainedModel
 from lw2g.pixels.found_images import image_ending, image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
+from lw2g_photos.class_folders import OTHER_FILES
 from lw2g_photos.later_models import session_of
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import GO_BACK, TEACH_ANOTHER, UNLEARN_FIRST
@@ -58,6 +59,7 @@ _ON_PAGE = {
     TEACH_ANOTHER: "drop a folder of another class",
     UNLEARN_FIRST: "forget the class first (its ×)",
     GO_BACK: "undo the last step",
+    OTHER_FILES: "choose other images",
 }
 """What the page calls that which a terminal has commands for."""
 _NOTHING: dict[str, Any] = {

@@ -358,7 +358,7 @@ def known_of_training(lesson: Lesson) -> dict[str, Any] | None:
         return None
     images = sum(lesson.counts.values()) / len(lesson.counts)
     gain = training_gain(images)
-    return None if gain is None else {**attrs.asdict(gain), "words": gain.words}
+    return None if gain is None else {**attrs.asdict(gain), "advised": gain.advised, "words": gain.words}
 
 
 def tell_of_sums(trained: Sequence[TrainedModel], images: int) -> None:

@@ -224,8 +224,8 @@ def _more_accuracy(report: Mapping[str, Any], training: str) -> list[str]:
     known = report["training"]
     if known is None:
         return lines
-    lines.append(f"training: {known['words']}")
-    # a command is an advice: where training lost as often as it gained, there is none
-    if training and known["above"] > known["below"]:
-        lines.append(f"  {training}")
+    if known["advised"] and training:
+        lines += [f"{known['words']}; to try it:", f"  {training}"]
+    else:
+        lines.append(known["words"])
     return lines

@@ -65,8 +65,9 @@ def start(
     default, ``micro``, comes with lw2g and knows small drawings alone.
 
     ``folder`` may be a file of stored features (``lw2g data features``); then there is no backbone to name.
-    Files that are no images are left out, and a note names them. What takes long is counted on stderr, unless
-    the program has set up ``logging``.
+    Files that are no images are left out, and a note names them.
+
+    From Python, what takes long is counted on stderr, unless the program has set up ``logging``.
 
     Args:
         folder: ``CLASS/IMAGE``, or a file of stored features. Or images in memory, with a name or a number
@@ -83,7 +84,7 @@ def start(
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,
-            learned afterwards), if these are 50 or more together, else for each image, left out in turn.
+            learned afterwards), if these are 50 or more together, else all images, each left out in turn.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV, instead of class folders: each
             is an image of its own class, cut out of one in ``folder``.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -168,7 +169,7 @@ def learn(
         folder: As for :func:`start`.
         out: The new folder; None for the next free MODEL-N.
         test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,
-            learned afterwards), if these are 50 or more together, else for each image, left out in turn.
+            learned afterwards), if these are 50 or more together, else all images, each left out in turn.
         max_loss: Points of accuracy that the old classes may lose, measured or estimated, before the result
             is refused.
         boxes: As for :func:`start`.
@@ -316,7 +317,7 @@ def test(
         margin: As for :func:`start`.
         min_side: As for :func:`start`.
         square: As for :func:`start`.
-        device: cpu, cuda, cuda:N or mps; None for the run's.
+        device: cpu, cuda, cuda:N or mps; None for a GPU if present (of a run: its own).
         weights: The backbone's weights, if they have moved; None for their recorded source.
         local: As for :func:`lw2g.resume`.
 

@@ -14,7 +14,7 @@ from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import RejectRate, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
-from lw2g.errors import counted
+from lw2g.errors import counted, is_counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
 from lw2g_photos.step_words import calibration_words, lowest_classes
@@ -75,7 +75,12 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
         click.echo(calibration_words(scored["ece"], whose))
     if scored["strangers"] is not None:
         strange = scored["strangers"]
-        click.echo(
-            f"{strange['refused']:.1f} % of {counted(strange['images'], 'stranger')} called unknown, and "
-            f"{strange['known_refused']:.1f} % of the images above (--reject {strange['reject']:g})"
-        )
+        refused = _share_of(strange["refused"], strange["images"], "stranger")
+        known = _share_of(strange["known_refused"], scored["images"], "image")
+        click.echo(f"{refused} called unknown, and {known} above (--reject {strange['reject']:g})")
+
+
+def _share_of(percent: float, images: int, noun: str) -> str:
+    """Return how many of some images, which are named with their number."""
+    share = f"{round(percent * images / 100)}" if is_counted(images) else f"{percent:.1f} %"
+    return f"{share} of {counted(images, noun)}"

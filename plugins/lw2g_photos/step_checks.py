@@ -334,14 +334,23 @@ def _of_classes(
         images: As for :func:`warnings_of`.
         forgotten: Names of classes that the model has forgotten.
     """
-    classes = [entry["class"] for entry in report["classes"]]
+    images_of = {entry["class"]: entry["images"] for entry in report["classes"]}
+    classes = list(images_of)
     check = leading_check(report, has_old_classes=False)
     asked = {} if check is None else {row.name: row for row in check.classes if row.images}
     unchecked = [name for name in classes if name not in asked]
-    if unchecked and check is not None and check.leaves_out:
-        yield f"not checked, as a single image cannot be left out: {_first(unchecked)}"
-    elif unchecked:
-        yield f"not checked, as fewer than {LEAST_CHECKED} images spare none: {_first(unchecked)}"
+    if check is None:
+        leaves_out = all(images_of[name] == 1 for name in unchecked)
+    else:
+        leaves_out = check.leaves_out
+    if leaves_out:
+        why = "a single image cannot be left out"
+    elif report["tested_on"]:
+        why = f"{report['tested_on']} holds no image of these"
+    else:
+        why = f"none is set apart of fewer than {LEAST_CHECKED} images"
+    if unchecked:
+        yield f"not checked, as {why}: {_first(unchecked)}"
     missed = []
     for row in asked.values():
         if row.found is not None and row.found < 50:

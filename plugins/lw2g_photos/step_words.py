@@ -89,6 +89,8 @@ def old_classes_words(found: Mapping[str, Any] | None, estimated: float | None) 
 
     >>> old_classes_words({"images": 80, "before": 80.0, "now": 73.75}, None)
     'old classes: 80.0 % before, 73.8 % now (6.2 points fewer), each image left out in turn'
+    >>> old_classes_words({"images": 800, "before": 87.75, "now": 87.5}, None)
+    'old classes: 87.8 % before, 87.5 % now (0.3 points fewer), each image left out in turn'
     >>> old_classes_words({"images": 8, "before": 75.0, "now": 100.0}, None)
     'old classes: 6 of 8 images before, 8 now, each image left out in turn'
     >>> old_classes_words({"images": 80, "before": 80.0, "now": 80.0}, 0.5)
@@ -116,7 +118,8 @@ def _before_and_now(images: int, before: float, now: float) -> str:
     words = f"{told[0]} before, {told[1]} now"
     if is_counted(images):
         return words
-    return f"{words} ({abs(before - now):.1f} points {'fewer' if now < before else 'more'})"
+    points = abs(round(before, 1) - round(now, 1))  # of what is printed: whoever subtracts gets it, too
+    return f"{words} ({points:.1f} points {'fewer' if now < before else 'more'})"
 
 
 def lowest_classes(rows: Iterable[ClassCheck]) -> str:

@@ -68,21 +68,30 @@ class TrainingGain:
     chosen: int = 0
 
     @property
-    def words(self) -> str:
-        """In how many streams training gained or lost clearly, and within what; the page has the rest.
+    def advised(self) -> bool:
+        """Whether training is worth a try: it gained clearly on more streams than it lost on."""
+        return self.above > self.below
 
-        >>> TrainingGain(least=0.5, most=0.5, streams=1).words
-        'no clear gain in our one similar experiment (+0.5 points; docs/worth.md)'
+    @property
+    def words(self) -> str:
+        """Whether training may help, and on how many streams it gained or lost; the page has the rest.
+
+        >>> TrainingGain(least=0.5, most=2.0, streams=2, above=1).words
+        'training may help: 1 of our 2 experiments with about as many images a class gained clearly (+0.5 to \
++2.0 points; docs/worth.md)'
         """
-        experiments = "one similar experiment" if self.streams == 1 else f"{self.streams} similar experiments"
-        gain = "no clear gain in our"
+        experiments = "one experiment" if self.streams == 1 else f"{self.streams} experiments"
+        like = f"our {experiments} with about as many images a class"
         if self.above:
-            gain = f"a clear gain in {'only ' if 2 * self.above < self.streams else ''}{self.above} of our"
-        words = f"{gain} {experiments}"
+            verdict = "training may help:" if self.advised else "training: no advice, as"
+            which = like if self.streams == 1 else f"{self.above} of {like}"
+            words = f"{verdict} {which} gained clearly"
+        else:
+            words = f"training: no clear gain in {like}"
         if self.chosen:  # what is reported of images of a choice is no finding of its own
             words += f" (the method was chosen on images of {self.chosen})"
         if self.below:
-            words += f", a clear loss in {self.below}"
+            words += f", {self.below} lost{'' if self.above else ' clearly'}"
         ends = dict.fromkeys(f"{round(end, 1) + 0:+.1f}" for end in (self.least, self.most))
         return f"{words} ({' to '.join(ends)} points; {_PAGE})"
 

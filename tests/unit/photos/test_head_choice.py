@@ -236,12 +236,12 @@ def test_start_says_what_training_added_on_streams_like_the_images(
     mixed = TrainingGain(least=-1.0, most=2.5, streams=2, above=1)
     said = started("mixed", mixed)
     assert asked == [8.0]
-    lines = ["more accuracy: more images of each class", f"training: {mixed.words}", "  lw2g run --trained "]
-    assert "\n".join(lines) in said
+    advice = f"{mixed.words}; to try it:\n  lw2g run --trained "
+    assert f"more accuracy: more images of each class\n{advice}" in said
     for name, above in (("worse", 0), ("undecided", 1)):
         no_advice = TrainingGain(least=-1.0, most=2.5, streams=2, above=above, below=1)
         said = started(name, no_advice)
-        assert said.endswith(f"training: {no_advice.words}\n")
+        assert said.endswith(f"\n{no_advice.words}\n")
     assert started("unknown", None).endswith("more accuracy: more images of each class\n")
 
 

@@ -62,7 +62,8 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     """Of a hundred classes a note names some, says how many it does not, and which command shows all."""
     names = [f"c{number:02d}" for number in range(100)]
     report = {
-        "classes": [{"class": name, "checked": 0} for name in names],
+        "classes": [{"class": name, "images": 4, "checked": 0} for name in names],
+        "tested_on": "",
         "twins": [{"class": name, "like": "x", "error": int(name[1:]), "images": 100} for name in names[:7]]
         + [{"class": "x", "like": "c06", "error": 6, "images": 100}]
         + [{"class": "X", "like": "x", "error": 50, "images": 100}],  # likely one class, of which it is said
@@ -79,8 +80,9 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
         history=SimpleNamespace(names=("x", "c01")),
     )
     all_of = "(lw2g show MODEL --all prints all)"
+    first = "c00, c01, c02, c03, c04"
     assert list(warnings_of(report, images, manifest)) == [
-        f"not checked, as fewer than 5 images spare none: c00, c01, c02, c03, c04 and 95 more {all_of}",
+        f"not checked, as none is set apart of fewer than 5 images: {first} and 95 more {all_of}",
         "a class of this name was forgotten, and it gets a new number: c01",
         "12 copies of other images, counted once, in 6 classes",
         "c06 and x (6 % confused), c05 and x (5 % "
@@ -92,6 +94,18 @@ def test_what_is_said_of_many_classes_is_one_line() -> None:
     assert lowest_classes([*found, ClassCheck("d", 0, None, [])]) == "lowest: " + ", ".join(
         f"c{share} {share} % right (others taken for x)" for share in (90, 91, 92)
     )
+
+
+def test_a_class_that_is_not_checked_is_told_why(tmp_path: Path) -> None:
+    """It has one image, as all others may have, or the images of ``--test`` are of other classes."""
+    for seed, name in enumerate(("ant", "bee")):
+        write_images(tmp_path / "ones" / name, (90 * seed, 80, 80), 1, seed)
+        write_images(tmp_path / "many" / name, (90 * seed, 80, 80), 6, 10 + seed)
+    write_images(tmp_path / "more" / "bee", (90, 80, 80), 2, 20)
+    ones = lw2g.start(tmp_path / "ones", tmp_path / "first")[1]
+    assert "not checked, as a single image cannot be left out: ant, bee" in ones["warnings"]
+    many = lw2g.start(tmp_path / "many", tmp_path / "second", test=tmp_path / "more")[1]
+    assert f"not checked, as {many['tested_on']} holds no image of these: ant" in many["warnings"]
 
 
 def step(checked: int, left_out: int, tested_on: str = "") -> dict[str, Any]:
@@ -304,7 +318,7 @@ def test_strangers_are_counted_where_they_are_called_unknown(model: tuple[Path, 
     }
     assert (scored["accuracy"], scored["calibrated"], scored["ece"]) == (100.0, True, None)
     told = CliRunner().invoke(main, ["test", str(model[0]), *folders]).stdout
-    assert "71.4 % of 7 strangers called unknown, and 0.0 % of the images above (--reject 0.05)" in told
+    assert "5 of 7 strangers called unknown, and 0 of 4 images above (--reject 0.05)" in told
     assert "ECE" not in told  # four images say nothing of it
 
 

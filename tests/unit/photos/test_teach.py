@@ -295,6 +295,9 @@ def test_advice_is_by_the_buttons_of_the_page(server: Server) -> None:
         "6 images learned before as another class, first 'cup/0.png' as 'black'; keep each in one of "
         "the two: leave it out, or forget the class first (its ×)",
     )
+    status, answer = ask(server, "/learn", upload(("br", "broken.png", b"no image")))
+    assert (status, "folder" in answer["error"]) == (400, False)
+    assert answer["error"].endswith("; choose other images")
     warnings = ask(server, "/learn", pictures("Grey"))[1]["check"]["warnings"]
     told = "'Grey' is a new class beside 'grey': if both are one, undo the last step and teach it these as "
     assert f"{told}'grey'" in warnings
@@ -664,6 +667,10 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert re.fullmatch(
             r"In a terminal: lw2g predict .*model-taught/1 PHOTO --reject 0\.1", page.inner_text("#use")
         )
+        for width in range(40, 200, 5):
+            page.evaluate("width => document.querySelector('p:has(#use)').style.width = `${width}px`", width)
+            rows = page.locator("#rate").evaluate("option => option.getClientRects().length")
+            assert rows == 1, f"an option that is broken cannot be typed as it stands: {width} pixels"
         learned = r"learned \d+ images?; the model is now .*model-taught/1"
         assert re.fullmatch(learned, page.inner_text("#message"))
         page.click(".forget >> nth=0")

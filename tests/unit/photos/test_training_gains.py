@@ -27,15 +27,41 @@ def test_gains_and_losses_are_one_sentence() -> None:
     """Clear ones are counted on both sides; a gain on images of the choice is no finding of its own."""
     known = [stream(20, -1.5), stream(20, 3.0, chosen_on="CIFAR-100"), stream(20, 2.0)]
     known.append(stream(20, 0.5, chosen_on="CIFAR-100"))
-    more = training_gain(20, [*known, stream(20, 0.5)])
-    assert more is not None
-    assert more.words.startswith("a clear gain in only 2 of our 5 similar experiments")
     found = training_gain(20, known)
     assert found is not None
+    assert found.advised
     assert found.words == (
-        "a clear gain in 2 of our 4 similar experiments (the method was chosen on images of 1), a clear loss "
-        "in 1 (-1.5 to +3.0 points; docs/worth.md)"
+        "training may help: 2 of our 4 experiments with about as many images a class gained clearly "
+        "(the method was chosen on images of 1), 1 lost (-1.5 to +3.0 points; docs/worth.md)"
     )
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "streams", "words"),
+    [
+        (1, 0, 1, "training may help: our one experiment with about as many images a class gained clearly ("),
+        (
+            1,
+            1,
+            12,
+            "training: no advice, as 1 of our 12 experiments with about as many images a class gained "
+            "clearly, 1 lost (",
+        ),
+        (0, 0, 1, "training: no clear gain in our one experiment with about as many images a class ("),
+        (
+            0,
+            2,
+            4,
+            "training: no clear gain in our 4 experiments with about as many images a class, 2 lost "
+            "clearly (",
+        ),
+    ],
+)
+def test_the_line_is_a_verdict(above: int, below: int, streams: int, words: str) -> None:
+    """It says whether to train before it counts: only where more gained than lost."""
+    found = TrainingGain(least=-1.0, most=2.5, streams=streams, above=above, below=below)
+    assert found.words.startswith(words)
+    assert found.advised == (above > below)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +71,8 @@ def test_gains_and_losses_are_one_sentence() -> None:
 def test_what_is_not_clear_is_told_with_its_span(least: float, most: float, words: str) -> None:
     """No gain is claimed; ends that look alike are one, and nothing is zero with a minus."""
     found = TrainingGain(least=least, most=most, streams=2)
-    assert found.words == f"no clear gain in our 2 similar experiments ({words} points; docs/worth.md)"
+    experiments = "our 2 experiments with about as many images a class"
+    assert found.words == f"training: no clear gain in {experiments} ({words} points; docs/worth.md)"
 
 
 def test_the_file_holds_streams_near_and_far() -> None:
