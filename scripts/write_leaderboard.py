@@ -65,8 +65,8 @@ LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   final answers in each order; their FAA differ where tasks are of unequal size.
 - Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
-  and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow; where `lda` depends on
-  no order, one run of it stands for all. The shrinkage of `lda` [is not
+  and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow;
+  where `lda` depends on no order, one run of it stands for all. The shrinkage of `lda` [is not
   tuned](frozen_tables.md#how-an-image-becomes-a-square). The rows are sorted by this column; differences
   between them are not tested. Rows of fewer orders cannot be compared with the others by any column. Of
   {legend/rows/several}

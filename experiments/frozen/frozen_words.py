@@ -114,8 +114,7 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         above = [row.stream for row in own if row.low > 0]
         below = [row.stream for row in own if row.high < 0]
         told.append(
-            f"of {role} streams on {', '.join(above) or 'none'}, "
-            f"below on {', '.join(below) or 'none'}"
+            f"of {role} streams on {', '.join(above) or 'none'}, below on {', '.join(below) or 'none'}"
         )
     yield (
         "In short: training on the first task ends above `--recommended`, with its interval, "
