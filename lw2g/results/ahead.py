@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, Column
+from lw2g.results.run_draws import unit_of
 from lw2g.results.summaries import LEAST_TESTED, Difference
 from lw2g.results.table import Row, Table
 
@@ -65,4 +67,34 @@ def ahead_in_words(table: Table, columns: Sequence[Column]) -> str:
         why = ", which takes five class orders or seeds"
     elif rows[0].alike and any(row.alike for row in rows[1:]):
         why = ": the best and another one answer alike in each order, which is one pair and has no p"
+    elif not rows[0].control:
+        why = _untested(table, *rows)
     return f"in FAA no row is ahead of all others beyond chance{why}"
+
+
+def _untested(table: Table, best: Row, *others: Row) -> str:
+    """Return with which rows the best one has too few pairs, where it is ahead of those with enough.
+
+    Empty where it is not: then that alone is the reason.
+    """
+    gaps = table.differences(best, _FAA)
+    unpaired = 0
+    few = []
+    for row in others:
+        pairs = row.draws & best.draws
+        orders = len({order for _, order in pairs})
+        units = len(set(map(unit_of(pairs), pairs)))
+        if units >= LEAST_TESTED:
+            if not _is_beyond_chance(gaps[row.label]):
+                return ""
+        elif units:
+            few.append(counted(units, "class order" if orders > 1 else "seed"))
+        else:
+            unpaired += 1
+    parts = []
+    if unpaired:
+        parts.append(f"no pair of equal seed and class order with {counted(unpaired, 'row')}")
+    if few:
+        over = f"only {few[0]}" if len(set(few)) == 1 else "fewer than five class orders or seeds"
+        parts.append(f"pairs over {over} with {counted(len(few), 'row')}")
+    return f": the best has {' and '.join(parts)}" if parts else ""

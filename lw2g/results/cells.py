@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -10,10 +10,10 @@ from lw2g.errors import counted
 from lw2g.interfaces.metric import CORE_METRICS
 from lw2g.results.ahead import ahead_in_words, ahead_of_all
 from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
-from lw2g.results.difference_words import SAME, few_of_draws, on_differences, over_in_words, p_in_words
+from lw2g.results.difference_words import SAME, few_of_rows, on_differences, over_of_rows, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.row_means import as_number, printed
-from lw2g.results.run_draws import Draw, number_of_draws, spread_in_words
+from lw2g.results.run_draws import EITHER, ORDERS, SEEDS, number_of_draws, spread_in_words, varied_units
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
 
@@ -72,7 +72,8 @@ _OF_SETS = ("pra", "chance_pra", "ssp", "ari")
 """Default columns about sets, which compare nothing where no row has several."""
 _FEW = 5
 """Remarks below a printed table at most."""
-_ORDERS = "class orders"
+_NAMED = 3
+"""Unfinished runs that are named below it at most."""
 _NO_SPREAD = "left out where it rounds to 0"
 _ABBREVIATIONS = {"faa", "caa", "ffm", "bwt", "pra", "ssp", "ari"}
 
@@ -167,6 +168,7 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         published |= row.paper.keys()
     with_interval = {"faa"} if any(row.interval is not None for row in table.rows) else set()
     ahead = ahead_of_all(table)
+    of_either = len(_units(table)) > 1
 
     head: list[Cell | str] = ["row"]
     if is_mixed:
@@ -184,7 +186,8 @@ def mean_cells(table: Table, columns: Sequence[Column]) -> Cells:
         line: list[Cell | str] = [_row_label(row)]
         if is_mixed:
             line.append(" ".join(row.marks))
-        line.append(f"{row.number}{ALIKE}" if row.alike else row.number)
+        number = number_of_draws(row.draws, named=of_either)
+        line.append(f"{number}{ALIKE}" if row.alike else number)
         for column in columns:
             line.append(_mean(row, column, best=column.name == "faa" and row is ahead))
             if column.name in with_interval:
@@ -213,11 +216,11 @@ def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cel
     columns = [column for column in columns if not column.is_time]
     lines: Cells = [[f"minus {reference.label}", "pairs", *map(heading_of, columns)]]
     gaps = [table.differences(reference, column) for column in columns]
-    for row in table.rows:
-        if row is reference:
-            continue
+    others = [row for row in table.rows if row is not reference]
+    of_either = len(varied_units(row.draws & reference.draws for row in others)) > 1
+    for row in others:
         of_row = [by_label[row.label] for by_label in gaps]
-        pairs = number_of_draws(row.draws & reference.draws) if any(of_row) else "0"
+        pairs = number_of_draws(row.draws & reference.draws, named=of_either) if any(of_row) else "0"
         cells = [_difference(gap, column) for gap, column in zip(of_row, columns, strict=True)]
         lines.append([_row_label(row), pairs, *cells])
     return lines
@@ -331,7 +334,8 @@ def few_remarks_on(
         remarks.append(meanings)
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
-    for notes in (_unfinished(table), _citations(table), comparing):
+    remarks += _few_unfinished(table, others)
+    for notes in (_citations(table), comparing):
         remarks += _by_kind(notes, others)
     if table.alike:
         remarks.append(f"{counted(len(table.alike), 'remark')} on all rows ({others})")
@@ -360,32 +364,38 @@ def _has_spread(table: Table, columns: Sequence[Column]) -> bool:
 
 
 def spread(table: Table) -> str:
-    """Return what deviations are over."""
-    draws = {draw for row in table.rows for draw in row.draws}
-    return spread_in_words(draws, table.drawn_images)
+    """Return what deviations are over, true of each row that has one."""
+    if len(_units(table)) > 1:
+        return _of_either(table)
+    several = [row.draws for row in table.rows if len(row.draws) > 1]
+    # a row of one seed in each order is a mean over seeds, too: the longest words are true of all
+    return max((spread_in_words(draws, table.drawn_images) for draws in several), key=len, default=SEEDS)
 
 
 def counted_in(table: Table) -> list[str]:
     """Return what n counts; nothing without a row."""
     if not table.rows:
         return []
-    counts = set()
-    for row in table.rows:
-        if len(row.draws) > 1:  # a single run is one of either
-            counts.add(_unit_in_words(row.draws))
-    if len(counts) > 1:
-        return [f"n: class orders{_with_drawn(table)}, or the seeds of one"]
-    (unit,) = counts or {_unit_in_words({draw for row in table.rows for draw in row.draws})}
-    return [f"n: {unit}{_with_drawn(table) if unit == _ORDERS else ''}"]
+    units = _units(table)
+    if len(units) > 1:
+        return [f"n: {_of_either(table)}"]
+    (unit,) = units or varied_units([{draw for row in table.rows for draw in row.draws}]) or {SEEDS}
+    return [f"n: {unit}{_with_drawn(table) if unit == ORDERS else ''}"]
+
+
+def _units(table: Table) -> set[str]:
+    """Return what the runs of a table's rows vary in."""
+    return varied_units(row.draws for row in table.rows)
+
+
+def _of_either(table: Table) -> str:
+    """Return what rows of a table are over, some of which have several orders and others several seeds."""
+    return EITHER.replace(ORDERS, f"{ORDERS}{_with_drawn(table)}")
 
 
 def _with_drawn(table: Table) -> str:
     """Return that class orders are draws of images, too, to stand behind them; empty where they are not."""
     return f" (each draws its own {table.drawn_images})" if table.drawn_images else ""
-
-
-def _unit_in_words(draws: Collection[Draw]) -> str:
-    return _ORDERS if len({order for _, order in draws}) > 1 else "seeds of one class order"
 
 
 def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
@@ -400,6 +410,16 @@ def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
 def _unfinished(table: Table) -> list[str]:
     """Return how far each unfinished run has come."""
     return [f"not counted: {run.path}, {run.standing}" for run in table.unfinished]
+
+
+def _few_unfinished(table: Table, others: str) -> Iterator[str]:
+    """Yield how far the first unfinished runs have come, and how many more there are, as one remark."""
+    told = [f"{run.path}, {run.standing}" for run in table.unfinished[:_NAMED]]
+    further = len(table.unfinished) - len(told)
+    if further:
+        told.append(f"{further} more ({others})")
+    if told:
+        yield f"not counted: {'; '.join(told)}"
 
 
 def _printed(table: Table) -> list[Printed]:
@@ -420,9 +440,9 @@ def _intervals(table: Table, columns: Sequence[Column]) -> Iterator[str]:
     with_one = [row for row in table.rows if row.interval is not None]
     if not with_one or not any(column.name == "faa" for column in columns):
         return
-    drawn = {draw for row in with_one if not row.alike for draw in row.draws}
-    few = few_of_draws(drawn) if len(drawn) > 1 else ""
-    yield f"{INTERVAL}: of FAA, over {over_in_words(drawn)}{f' ({few})' if few else ''}"
+    drawn = [row.draws for row in with_one if not row.alike]
+    few = few_of_rows(drawn)
+    yield f"{INTERVAL}: of FAA, over {over_of_rows(drawn)}{f' ({few})' if few else ''}"
 
 
 def _marks(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from lw2g.results.row_choice import fitting
-from lw2g.results.run_draws import Draw, named_draws, unit_of, varied_in_words
+from lw2g.results.run_draws import EITHER, Draw, named_draws, unit_of, varied_in_words, varied_units
 from lw2g.results.summaries import LEAST_TESTED
 from lw2g.results.table import Row, Table
 
@@ -13,9 +13,11 @@ __all__ = [
     "SAME",
     "few_in_words",
     "few_of_draws",
+    "few_of_rows",
     "no_reference",
     "on_differences",
     "over_in_words",
+    "over_of_rows",
     "p_in_words",
     "uncorrected",
     "varying_pairs",
@@ -39,6 +41,20 @@ def uncorrected(rows: int) -> str:
 def over_in_words(pairs: Collection[Draw]) -> str:
     """Return what an interval of final accuracy is over: test images, and draws if there are several."""
     return " and ".join(filter(None, (varied_in_words(pairs), "test images")))
+
+
+def over_of_rows(of_rows: Iterable[Collection[Draw]]) -> str:
+    """Return what intervals of the final accuracies of rows are over, true of each row of several runs.
+
+    >>> over_of_rows([{(0, (1, 2)), (0, (2, 1))}, {(0, (1, 2)), (1, (1, 2))}])
+    'class orders, or the seeds of one, and test images'
+    """
+    several = [draws for draws in of_rows if len(draws) > 1]
+    if len(set(map(varied_in_words, several))) < 2:
+        return over_in_words(several[0] if several else ())
+    units = varied_units(several)  # how many there are, the table tells of each row
+    varied = f"{EITHER}," if len(units) > 1 else units.pop()
+    return f"{varied} and test images"
 
 
 def varying_pairs(row: Row, other: Row) -> set[Draw]:
@@ -101,6 +117,12 @@ def few_of_draws(draws: Collection[Draw]) -> str:
     return f"{number} {_units_of(draws)} tell little of others" if 0 < number < LEAST_TESTED else ""
 
 
+def few_of_rows(of_rows: Iterable[Collection[Draw]]) -> str:
+    """Return that the few class orders or seeds of some rows tell little; empty where none has few."""
+    few = {few_of_draws(draws) for draws in of_rows if len(draws) > 1} - {""}
+    return "fewer than five tell little of others" if len(few) > 1 else "".join(few)
+
+
 def _number_of_units(pairs: Collection[Draw]) -> int:
     """Return how many class orders pairs have, or seeds where they have one order."""
     return len(set(map(unit_of(pairs), pairs)))
@@ -108,13 +130,14 @@ def _number_of_units(pairs: Collection[Draw]) -> int:
 
 def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
     """Return what intervals and p values of the differences of rows from one are."""
-    common = set().union(*(row.draws & reference.draws for row in rows))
-    varying = set().union(*(varying_pairs(row, reference) for row in rows))
+    common = [row.draws & reference.draws for row in rows]
+    over = over_of_rows(varying_pairs(row, reference) for row in rows)
     numbers = [_number_of_units(varying_pairs(row, reference)) for row in rows]
     least_known = min(rows, key=lambda row: _number_of_units(varying_pairs(row, reference)) or LEAST_TESTED)
     few = few_in_words(least_known, reference)
-    units = _units_of(common)
-    of_faa = [f"intervals of FAA over {over_in_words(varying)}{f' ({few})' if few else ''}, paired bootstrap"]
+    several = [pairs for pairs in common if len(pairs) > 1] or common
+    units = " or ".join(sorted(set(map(_units_of, several))))
+    of_faa = [f"intervals of FAA over {over}{f' ({few})' if few else ''}, paired bootstrap"]
     if max(numbers) >= LEAST_TESTED:
         of_faa.append("p, the larger of bootstrap and paired t test, corrected for the rows (Holm)")
     if any(0 < number < LEAST_TESTED for number in numbers):

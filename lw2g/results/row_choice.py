@@ -29,16 +29,24 @@ class Named(Protocol):
     def method(self) -> str:
         """Components and options."""
 
+    @property
+    def finished(self) -> bool:
+        """Whether its runs are finished."""
+
 
 R = TypeVar("R", bound=Named)
 
 
 def fitting(rows: Sequence[R], wanted: str) -> list[R]:
-    """Return the row of this name, else those of this method, else those with it in name or method."""
+    """Return the row of this name, else those of this method, else those with it in name or method.
+
+    Of these an unfinished one is meant only where no finished one fits.
+    """
     named = [row for row in rows if row.label == wanted]
     alike = [row for row in rows if row.method == wanted]
     part = [row for row in rows if wanted in row.label or wanted in row.method]
-    return named or alike or part
+    found = named or alike or part
+    return [row for row in found if row.finished] or found
 
 
 def no_such_row(rows: Sequence[Named], wanted: str, titles: Sequence[str]) -> ConfigError:

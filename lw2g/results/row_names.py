@@ -42,6 +42,7 @@ __all__ = [
     "is_condition",
     "labels_of",
     "method_of",
+    "named_by_grid",
     "settings_of",
     "unread_by",
     "weights_name",
@@ -289,14 +290,17 @@ def labels_of(
     for run, options in zip(runs, settings, strict=True):
         label = composed_name(run, options, shared, catalogue)
         labels.append(label if run.given is None else f"{label}, {marks[str(run.given)]}")
-    given_by_grids = Counter(run.label for run in runs)
+    by_grids = list(map(named_by_grid, runs))
+    counts = Counter(by_grids)
     names = []
-    for run, composed in zip(runs, _distinguished(labels, runs, settings), strict=True):
-        if run.label and given_by_grids[run.label] == 1 and run.state == "finished":
-            names.append(run.label)
-        else:
-            names.append(composed)
+    for by_grid, composed in zip(by_grids, _distinguished(labels, runs, settings), strict=True):
+        names.append(by_grid if by_grid and counts[by_grid] == 1 else composed)
     return names, shared
+
+
+def named_by_grid(run: ReportedRun) -> str:
+    """Return the label that a grid gave a row, of unfinished runs with their tasks; empty without one."""
+    return ", ".join([run.label, *_tasks(run)]) if run.label else ""
 
 
 def composed_name(
@@ -304,10 +308,12 @@ def composed_name(
 ) -> str:
     """Return the name of a row from its components and changed options, but those that are left out."""
     shown = {key: value for key, value in settings.changed.items() if key not in left_out}
-    parts = [*_composed(run, catalogue, shown), settings.began, run.old]
-    if run.state != "finished":
-        parts.append(f"{run.done} of {run.tasks or '?'} tasks")
-    return ", ".join(filter(None, parts))
+    return ", ".join(filter(None, (*_composed(run, catalogue, shown), settings.began, run.old, *_tasks(run))))
+
+
+def _tasks(run: ReportedRun) -> list[str]:
+    """Return how far an unfinished run has come; nothing of a finished one."""
+    return [] if run.state == "finished" else [f"{run.done} of {run.tasks or '?'} tasks"]
 
 
 def giver_marks(runs: Sequence[ReportedRun]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from lw2g.errors import as_word, counted
 from lw2g.maths.choosing import named_in_tasks
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.found_runs import ReportedRun
+from lw2g.results.row_names import named_by_grid
 from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 from lw2g.runtime.console import tasks_of_accuracy
 
@@ -29,6 +30,7 @@ __all__ = [
     "idle_draws",
     "leaked",
     "leaked_images",
+    "names_of_grid",
     "over_orders",
     "over_tasks",
 ]
@@ -36,6 +38,24 @@ __all__ = [
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
 _BY_DOMAIN = "by domain"
+
+
+def names_of_grid(
+    firsts: Sequence[ReportedRun], labels: Sequence[str], methods: Sequence[str]
+) -> Iterator[str]:
+    """Yield what the rows are that a grid named: such a name says not what was changed.
+
+    Args:
+        firsts: The first run of each row.
+        labels: The name of each.
+        methods: What each is.
+    """
+    told = []
+    for run, label, method in zip(firsts, labels, methods, strict=True):
+        if run.label and label == named_by_grid(run):
+            told.append(f"{run.label} is {method}")
+    if told:  # unfinished runs of a row have its name as well
+        yield f"names of the grid: {'; '.join(dict.fromkeys(told))}"
 
 
 def changed_records(rows: Rows) -> Iterator[str]:
@@ -83,18 +103,33 @@ def leaked(rows: Rows) -> Iterator[str]:
     yield f"{text} ({places})" if len(rows) > 1 else text
 
 
-def different_orders(rows: Rows) -> Iterator[str]:
-    """Yield that the means of rows over different class orders do not compare, with the orders of each."""
-    labels: dict[frozenset[tuple[int, ...]], list[str]] = defaultdict(list)
+def different_orders(rows: Rows, tested: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield that means over different class orders, or test images, do not compare, with those of each row.
+
+    Args:
+        rows: The rows.
+        tested: How many test images each row has, by its label; None where that is not known.
+    """
+    labels: dict[tuple[frozenset[tuple[int, ...]], int | None], list[str]] = defaultdict(list)
     names: dict[frozenset[tuple[int, ...]], str] = {}
+    finished = [label for label, runs in rows if runs[0].state == "finished"]
+    numbers = {tested[label] for label in finished} - {None}
     for label, runs in rows:
         if runs[0].state == "finished":  # others stand in rows of their own
             orders = frozenset(tuple(run.record["class_order"]) for run in runs)
-            labels[orders].append(label)
+            labels[orders, tested[label] if len(numbers) > 1 else None].append(label)
             names.setdefault(orders, named_orders(runs))
-    if len(labels) > 1:
-        each = (f"{names[orders]} ({'; '.join(of)})" for orders, of in labels.items())
-        yield f"means over different class orders do not compare: {', '.join(each)}"
+    different = []
+    if len(names) > 1:
+        different.append("class orders")
+    if len(numbers) > 1:
+        different.append("test images")
+    if different:
+        each = []
+        for (orders, number), of in labels.items():
+            images = "" if number is None else f", {number:,} test images"
+            each.append(f"{names[orders]}{images} ({'; '.join(of)})")
+        yield f"means over different {' and '.join(different)} do not compare: {', '.join(each)}"
 
 
 def different_seeds(rows: Rows) -> Iterator[str]:

@@ -10,6 +10,9 @@ from lw2g.errors import counted
 from lw2g.results.found_runs import ReportedRun
 
 __all__ = [
+    "EITHER",
+    "ORDERS",
+    "SEEDS",
     "Draw",
     "and_listed",
     "by_draw",
@@ -24,10 +27,15 @@ __all__ = [
     "spread_in_words",
     "unit_of",
     "varied_in_words",
+    "varied_units",
 ]
 
 Draw: TypeAlias = tuple[int, tuple[int, ...]]
 """What pairs runs of two rows: the seed and the class order."""
+ORDERS = "class orders"
+SEEDS = "seeds of one class order"
+EITHER = "class orders, or the seeds of one"
+"""What rows of one table vary in, where some have several orders and others one."""
 _LISTED = 5
 """The largest number of seeds or class orders that are listed."""
 
@@ -69,17 +77,35 @@ def spread_in_words(draws: Collection[Draw], drawn_images: str = "") -> str:
     return f"class orders{drawn}{seeds}"
 
 
-def number_of_draws(draws: Collection[Draw]) -> str:
+def varied_units(of_rows: Iterable[Collection[Draw]]) -> set[str]:
+    """Return what the runs of rows vary in: :data:`ORDERS`, :data:`SEEDS` or both; single runs in neither."""
+    units = set()
+    for draws in of_rows:
+        if len(draws) > 1:  # a single run is one of either
+            units.add(ORDERS if len({order for _, order in draws}) > 1 else SEEDS)
+    return units
+
+
+def number_of_draws(draws: Collection[Draw], *, named: bool = False) -> str:
     """Return how many draws there are; of several seeds in several orders how many of each.
+
+    Args:
+        draws: The draws.
+        named: Whether to say of which there are several, where it is one of the two.
 
     >>> number_of_draws({(0, (1, 2)), (0, (2, 1))})
     '2'
     >>> number_of_draws({(seed, order) for seed in (0, 1) for order in ((1, 2), (2, 1))})
     '2 orders x 2 seeds'
+    >>> number_of_draws({(0, (1, 2)), (0, (2, 1))}, named=True)
+    '2 orders'
     """
     seeds = Counter(order for _, order in draws)
     if len(seeds) in (1, len(draws)):
-        return str(len(draws))
+        number = str(len(draws))
+        if named and len(draws) > 1:
+            number += " seeds" if len(seeds) == 1 else " orders"
+        return number
     if len(set(seeds.values())) > 1:
         return f"{len(seeds)} orders, {len(draws)} runs"
     return f"{len(seeds)} orders x {len(draws) // len(seeds)} seeds"

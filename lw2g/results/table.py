@@ -52,6 +52,7 @@ from lw2g.results.row_notes import (
     heads_taken,
     idle_draws,
     leaked,
+    names_of_grid,
     over_orders,
     over_tasks,
 )
@@ -158,6 +159,11 @@ class Row:
             return None
         found = self._right_answers
         return shared_answers(list(found.values())) if len(found) == len(self.runs) else None
+
+    @property
+    def tested(self) -> int | None:
+        """The number of test images of a run, the largest; None where no predictions are at hand."""
+        return max((len(found.images) for found in self._right_answers.values()), default=None)
 
     @property
     def alike(self) -> bool:
@@ -364,14 +370,8 @@ def _table(
     groups = runs_of_rows(tabled, settings, names)
     firsts = [group[0] for group in groups]
     labels, shared = labels_of(firsts, [settings[id(run)] for run in firsts], catalogue)
-    notes = list[str]()
     methods = [method_of(run, settings[id(run)], shared, catalogue) for run in firsts]
-    named = []
-    for run, method in zip(firsts, methods, strict=True):
-        if run.label in labels:  # the name that a grid gave says not what was changed
-            named.append(f"{run.label} is {method}")
-    if named:
-        notes.append(f"names of the grid: {'; '.join(named)}")
+    notes = list(names_of_grid(firsts, labels, methods))
     if shared:
         options = [f"{key} {plain(value)}" for key, value in shared.items()]
         notes.append(f"{ALL_ROWS}{', '.join(options)}")
@@ -404,7 +404,7 @@ def _table(
             *different_code(labelled),
             *changed_records(labelled),
             *mixes,
-            *different_orders(labelled),
+            *different_orders(labelled, {row.label: row.tested for row in rows}),
             *different_constraints(labelled, catalogue),
             *different_seeds(labelled),
         ),

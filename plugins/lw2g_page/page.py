@@ -22,11 +22,11 @@ from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.cells import definitions_of, few_remarks_on, remarks_on, valued_columns
 from lw2g.results.columns import COLUMNS, Column
-from lw2g.results.difference_words import SAME, no_reference, over_in_words, uncorrected, varying_pairs
+from lw2g.results.difference_words import SAME, no_reference, over_of_rows, uncorrected, varying_pairs
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.paper import published_places
 from lw2g.results.row_names import weights_name
-from lw2g.results.run_draws import Draw, by_draw, drawn_in_words
+from lw2g.results.run_draws import by_draw, drawn_in_words
 from lw2g.results.table import ALL_ROWS, Row, Table
 from lw2g.runtime.telling import duration
 from lw2g_page.figures import FIGURES
@@ -356,15 +356,13 @@ def _over(table: Table, reference: Row | None) -> str:
     """Return what intervals of differences from a row are over, and that nothing corrects them."""
     if reference is None:
         return ""
-    pairs: set[Draw] = set()
     gaps = table.differences(reference, COLUMNS["faa"])
     compared = [row for row in table.rows if gaps.get(row.label) is not None]
-    for row in compared:
-        pairs |= varying_pairs(row, reference)
+    over = over_of_rows(varying_pairs(row, reference) for row in compared)
     has_p = any(gap is not None and gap.p is not None for gap in gaps.values())
     corrected = "; p is corrected (Holm)" if has_p and len(compared) > 1 else ""
     same = f"; {SAME}" if any(gap is not None and gap.is_none for gap in gaps.values()) else ""
-    return f"{over_in_words(pairs)}{uncorrected(len(compared))}{corrected}{same}"
+    return f"{over}{uncorrected(len(compared))}{corrected}{same}"
 
 
 def _compared(table: Table, reference: Row | None) -> dict[str, Any]:
@@ -372,7 +370,9 @@ def _compared(table: Table, reference: Row | None) -> dict[str, Any]:
     numbers = {}
     for figure in FIGURES:
         if figure.scope == "rows":
-            numbers[figure.name] = _for_script(figure.of(figure.rows_of(table)))
+            shown = figure.rows_of(table)
+            of_rows = figure.of(shown) if shown else Numbers(why="no run is finished")
+            numbers[figure.name] = _for_script(of_rows)
     picked = {}
     if reference is not None:
         picked["against"] = reference.label

@@ -68,9 +68,7 @@ def question_of(table: Table, reference: Row | None, *, named: bool) -> str:
         return "No run has finished a task yet."
     if len(table.rows) == 1:
         return f"What share of the test images does {table.rows[0].label} get right in the end?"
-    # the answer is of finished runs, where there are some
-    compared = sum(row.finished for row in table.rows) or len(table.rows)
-    asked = f"What share of the test images does {_each_of(compared)} get right in the end"
+    asked = f"What share of the test images does {_each_of(table)} get right in the end"
     if reference is None:
         return f"{asked}?"
     of = "" if named else f", {_chosen_as(reference, table)}"
@@ -92,7 +90,11 @@ def _chosen_as(reference: Row, table: Table) -> str:
     return chosen
 
 
-def _each_of(compared: int) -> str:
+def _each_of(table: Table) -> str:
+    """Return what the answer is of: finished rows, where there are some."""
+    compared = sum(row.finished for row in table.rows)
+    if not compared:  # a configuration has a row for each number of tasks that its runs have come to
+        return f"each of {sum(len(row.runs) for row in table.rows)} runs"
     return "the finished configuration" if compared == 1 else f"each of {compared} configurations"
 
 

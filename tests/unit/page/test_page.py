@@ -8,6 +8,7 @@ import html
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -479,6 +480,14 @@ def test_the_answer_is_the_best_and_how_far_it_is_from_another(write_full_run, i
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     begun = Answer("", "No run is finished yet: the numbers are those after the last task of each.")
     assert answer_of(table, None) == begun
+    # one configuration has a row for each number of tasks that its runs have come to
+    write_full_run("later", {"tasks": 6}, policy="one", overrides={"run.seed": 1})
+    (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
+    assert len(table.rows) == 2
+    assert "does each of 2 runs get right in the end" in question_of(table, None, named=False)
+    whys = {numbers["why"] for numbers in page._compared(table, None)["numbers"].values()}
+    assert whys == {"", "no run is finished"}
+    shutil.rmtree(tmp_path / "later")
     write_full_run("min", policy="min")
     (table,) = tables_of(list(find_runs([tmp_path])), installed, so_far=True)
     told = f"right after 3 tasks ({OF_ONE}): hide-prompt x min."

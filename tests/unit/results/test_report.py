@@ -19,6 +19,7 @@ from lw2g.api.given_objects import Locals
 from lw2g.disk.contents import record_hash
 from lw2g.disk.sealed import seal_json
 from lw2g.errors import ConfigError
+from lw2g.results.ahead import ahead_in_words
 from lw2g.results.cells import counted_in, few_remarks_on, mean_cells, remarks_on, shown_columns
 from lw2g.results.columns import COLUMNS, chosen_columns
 from lw2g.results.difference_words import SAME, few_in_words, on_differences
@@ -26,7 +27,7 @@ from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
-from lw2g.results.table import tables_of
+from lw2g.results.table import Row, tables_of
 
 SAMPLES = written_runs.SAMPLES
 LW2G = {"policy.name": "min", "constraints": {"orthogonal": {}, "cpk": {"phi": 0.5}}}
@@ -136,6 +137,128 @@ def test_the_label_of_a_grid_is_the_name_of_its_row(write_run, installed, tmp_pa
         assert table.row(wanted).label == "ours"
     with pytest.raises(ConfigError, match="did you mean 'ours'"):
         table.row("dual-promt x min")
+
+
+def test_an_unfinished_run_leaves_the_label_of_a_grid_to_the_finished_row(write_run, installed, tmp_path):
+    """It has the label with its tasks, what was changed is told once, and no part of a name means it."""
+    paths = [write_run(80.0, **{"run.seed": seed, "record.tasks": 2 + seed}).path for seed in (0, 1)]
+    paths.append(write_run(60.0, **LW2G).path)
+    cells = [
+        {"name": path.name, "row": row} for path, row in zip(paths, ("prompt", "prompt", "x"), strict=True)
+    ]
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells, "executor": {}}))
+    (table,) = tables_of([read_run(path) for path in paths], installed, so_far=True)
+    assert [row.label for row in table.rows] == ["prompt", "prompt, 2 of 3 tasks", "x"]
+    told = "names of the grid: prompt is dual-prompt x always; x is dual-prompt x min"
+    assert told in table.notes
+    for wanted in ("prompt", "dual-prompt x always", "x al"):
+        assert table.row(wanted).label == "prompt"
+    assert table.row("2 of 3").label == "prompt, 2 of 3 tasks"
+    (begun,) = tables_of([read_run(paths[1])], installed, so_far=True)
+    assert [row.label for row in begun.rows] == ["prompt, 2 of 3 tasks"]
+
+
+def test_marks_are_true_of_each_row(write_full_run, installed, tmp_path, monkeypatch):
+    """Not of the union of their runs: rows have several class orders, or seeds of one, or one run."""
+    monkeypatch.setattr(Row, "alike", False)
+    columns = [FAA, COLUMNS["caa"]]
+    orders = [list(range(6)), [1, 0, 2, 3, 4, 5], [0, 1, 3, 2, 4, 5]]
+    # a row has several seeds of an order that another row has once
+    runs = [("min", 0, 7), ("min", 1, 7), ("min", 2, 7), ("always", 0, 8), ("always", 1, 8), ("max", 0, 9)]
+
+    def write(policy: str, order: int, seed: int) -> None:
+        changes = {"class_order": orders[order], "metrics.caa": 60.0 + order + seed}
+        write_full_run(f"{policy} {order} {seed}", changes, policy=policy, overrides={"run.seed": seed})
+
+    def marks() -> tuple[list[str], list[str]]:
+        (table,) = tables_of(list(find_runs([tmp_path])), installed)
+        told = [*counted_in(table), *remarks_on(table, columns, None)]
+        kept = ("n: ", "95 % interval: ", "±: ")
+        numbers = [str(line[1]) for line in mean_cells(table, columns)]
+        return numbers, [one.partition(", left out")[0] for one in told if one.startswith(kept)]
+
+    for run in runs:
+        write(*run)
+    few = "fewer than five tell little of others"
+    assert marks() == (
+        ["n", "2", "1", "3"],
+        [
+            "n: class orders",
+            f"95 % interval: of FAA, over class orders and test images ({few})",
+            "±: one sample standard deviation over class orders",
+        ],
+    )
+    write("max", 0, 10)
+    either = "class orders, or the seeds of one"
+    assert marks() == (
+        ["n", "2 orders", "2 seeds", "3 orders"],
+        [
+            f"n: {either}",
+            f"95 % interval: of FAA, over {either}, and test images ({few})",
+            f"±: one sample standard deviation over {either}",
+        ],
+    )
+    # single runs of several seeds vary in nothing
+    for policy, order, seed in runs:
+        if order:
+            shutil.rmtree(tmp_path / f"{policy} {order} {seed}")
+    shutil.rmtree(tmp_path / "max 0 10")
+    assert marks() == (
+        ["n", "1", "1", "1"],
+        ["n: seeds of one class order", "95 % interval: of FAA, over test images"],
+    )
+
+
+def test_rows_of_other_test_images_do_not_compare(write_full_run, installed, tmp_path, monkeypatch):
+    """However equal their class orders: the remark says so, with the number of each."""
+    write_full_run("min", policy="min")
+    (alone,) = tables_of(list(find_runs([tmp_path])), installed)
+    monkeypatch.setattr(written_runs, "SAMPLES", SAMPLES[::2])
+    write_full_run("half", {"metrics.faa": 250 / 3}, policy="always")
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    (told,) = [one for one in table.unlike if one.startswith("means over different ")]
+    assert told.startswith("means over different test images do not compare: order ")
+    assert ", 12 test images (hide-prompt x min)" in told
+    assert ", 6 test images (hide-prompt x always" in told
+    assert not any(one.startswith("means over different ") for one in alone.unlike)
+
+
+@pytest.mark.parametrize(
+    ("of_others", "told"),
+    [
+        ([[]], ": the best has no pair of equal seed and class order with 1 row"),
+        ([range(3)], ": the best has pairs over only 3 seeds with 1 row"),
+        (
+            [[], range(3), range(1)],
+            " with 1 row and pairs over fewer than five class orders or seeds with",
+        ),
+        ([range(5), []], ""),
+    ],
+    ids=["unpaired", "few", "both", "a tie"],
+)
+def test_no_row_is_ahead_for_want_of_pairs(write_run, installed, of_others, told):
+    """The reason stands behind the words, unless the best is open against a row with pairs enough."""
+    runs = [write_run(90.0 + seed, **{"run.seed": seed}) for seed in range(5)]
+    for number, seeds in enumerate(of_others):
+        for seed in seeds or [9]:
+            runs.append(write_run(50.0 + seed, **{"run.seed": seed, "baseline.epochs": 20 + number}))
+    (table,) = tables_of(runs, installed)
+    said = ahead_in_words(table, [FAA])
+    assert said.startswith("in FAA no row is ahead of all others beyond chance")
+    assert told in said
+    assert bool(told) == (": the best has " in said)
+
+
+def test_the_first_unfinished_runs_are_named(write_run, installed):
+    """Two that were stopped are both named below a few remarks; of many the first three."""
+    runs = [write_run(80.0)]
+    for seed in range(1, 6):
+        runs.append(write_run(80.0, **{"run.seed": seed, "record.tasks": 3}))
+        (table,) = tables_of(runs, installed)
+        (told,) = [one for one in few_remarks_on(table, (), None, "here") if one.startswith("not counted: ")]
+        named = [run.path for run in runs[1:] if str(run.path) in told]
+        assert named == [run.path for run in runs[1:4]]
+        assert told.endswith(f"; {seed - 3} more (here)") == (seed > 3)
 
 
 @pytest.mark.parametrize(
