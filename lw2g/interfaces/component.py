@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import attrs
 
-from lw2g.errors import PluginError, message_of
+from lw2g.errors import ConfigError, PluginError, message_of
 from lw2g.ground.plugin_lines import line_of_plugin
 from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
@@ -216,6 +216,14 @@ class Component:
     lacks: Callable[[Any], tuple[str, str] | None] = _lacks_nothing
     unread: Callable[[Any], Mapping[str, str]] = idle_options
     aliases: tuple[Alias, ...] = ()
+
+    def __attrs_pre_init__(self, **given: Any) -> None:  # before validators, which go through tuples
+        for field in attrs.fields(type(self)):
+            value = given[field.name]
+            # a text is a sequence as well: without its comma a tuple of one name would be one of letters
+            if str(field.type).startswith("tuple[") and isinstance(value, str):
+                what = f"{self.kind} {given['name']!r}: {field.name} is the text {value!r}"
+                raise ConfigError(what, f"write ({value!r},)")
 
 
 @attrs.frozen(kw_only=True)

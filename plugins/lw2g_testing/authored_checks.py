@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
 from lw2g.interfaces.component import Lazy
 from lw2g_testing.cases import NOT_THE_AUTHOR_S, RaisedError, Subject, check, methods_of
@@ -12,23 +15,37 @@ _NEAR = 0.85
 """How like a method's name must be to one of the interface to be taken for it."""
 
 
-@check("baseline", "carry", "constraint", "head", "retrieval")  # the first: other checks meet what it finds
+# the first: other checks meet what it finds
+@check("baseline", "benchmark", "carry", "constraint", "evidence", "head", "policy", "retrieval", "tracker")
 def check_overrides_what_it_means(subject: Subject) -> None:
-    """No public method of its class has nearly the name of one that the class inherits from lw2g."""
+    """The methods of its class have the names and the arguments by which lw2g calls them."""
     made = subject.component.build
     if isinstance(made, Lazy):
         try:
             made = made.load()
         except Exception:  # a plugin's code may raise anything: another check reports it
             return
+    made = inspect.unwrap(made)
     if not isinstance(made, type):  # a function builds it
         return
+    _require_names(made)
+    for name, asked in _methods_of_interface(subject.component.interface.load()):
+        written = inspect.getattr_static(made, name, None)
+        if not isinstance(written, FunctionType) or _package(written) in NOT_THE_AUTHOR_S:
+            continue
+        taken = inspect.signature(written)
+        if not _takes(taken, asked):
+            raise RaisedError(f"{methods_of(made, name)} takes {_shown(taken)}; let it take {_shown(asked)}")
+
+
+def _require_names(made: type) -> None:
+    """Refuse a public method that has nearly the name of one that the class inherits from lw2g."""
     own: set[str] = set()
     inherited: set[str] = set()
     of_lw2g: set[str] = set()
     for base in made.__mro__:
         methods = {name for name, value in vars(base).items() if inspect.isfunction(value) and name[0] != "_"}
-        package = base.__module__.partition(".")[0]
+        package = _package(base)
         (inherited if package in NOT_THE_AUTHOR_S else own).update(methods)
         if package == "lw2g":
             of_lw2g |= methods
@@ -38,3 +55,36 @@ def check_overrides_what_it_means(subject: Subject) -> None:
                 f"lw2g never calls {methods_of(made, name)}, but {meant}; rename it, or begin the name of a "
                 "helper with _"
             )
+
+
+def _methods_of_interface(interface: type) -> Iterator[tuple[str, inspect.Signature]]:
+    """Yield the public methods of a kind's class or protocol, without those of torch, and their arguments."""
+    for base in interface.__mro__:
+        if _package(base) != "lw2g":
+            continue
+        for name, method in vars(base).items():
+            if inspect.isfunction(method) and name[0] != "_":
+                yield name, inspect.signature(method)
+
+
+def _takes(taken: inspect.Signature, asked: inspect.Signature) -> bool:
+    """Whether arguments can be given as asked: all of them, and those alone that have no default."""
+    parameters = list(asked.parameters.values())
+    for given in (parameters, [one for one in parameters if one.default is one.empty]):
+        named = {one.name: None for one in given if one.kind is one.KEYWORD_ONLY}
+        placed = [None for one in given if one.name not in named]
+        try:
+            taken.bind(*placed, **named)
+        except TypeError:
+            return False
+    return True
+
+
+def _shown(signature: inspect.Signature) -> str:
+    """Return arguments as they are written, without types."""
+    arguments = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+    return str(inspect.Signature(arguments))
+
+
+def _package(made: Any) -> str:
+    return str(made.__module__).partition(".")[0]

@@ -230,8 +230,8 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
             raise ContractViolation(f"an image gets another prediction {how}; {remedy}")
 
     alone = (
-        "compute every row from its own image alone: no vote, no statistics and no reshaping over the batch, "
-        "nothing drawn at test time"
+        f"let {now.answering(subject)} compute every row from its own image alone: no vote, no statistics "
+        "and no reshaping over the batch, nothing drawn at test time"
     )
     shuffled = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(5)).tolist()
     require_same(f"in a shuffled batch than in one of {len(everyone)}", shuffled, alone)

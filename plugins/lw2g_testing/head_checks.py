@@ -34,8 +34,12 @@ _FORGOTTEN = 2
 """The class that is forgotten: neither the first nor the last."""
 _EXACT = 1e-8
 """Relative difference of scores up to which cuts into tasks and batches count as the same."""
+_FOUND = 0.5
+"""Least share of images whose class is found."""
 _SURE = 2.0
 """Factor by which a posterior's best temperature may differ from 1."""
+_ALONE = 1e-6
+"""Relative difference of scores that rounding may cause in batches of another size."""
 _AGREE = 0.9
 """Least share of images for which two ways of shrinking one covariance find the same class."""
 
@@ -134,13 +138,38 @@ def check_learns(subject: Subject) -> None:
     rows, labels = images_of()
     head = teach(made(subject), (2, 2, 2), rows, labels)
     unseen, true_labels = images_of(seed=9)
-    predicted = head.scores(unseen, _CLASSES).argmax(1)
-    found = float((predicted == true_labels).double().mean())
-    if found < 0.5:
+    scores = head.scores(unseen, _CLASSES)
+    found, found_by_least = (
+        float((answers == true_labels).double().mean()) for answers in (scores.argmax(1), scores.argmin(1))
+    )
+    if found_by_least >= _FOUND:  # distances, where their negatives are asked for
+        raise ContractViolation(
+            f"its score is smallest for the class that an image has; let {methods_of(head, 'score')} change "
+            "the sign, since the largest score wins"
+        )
+    if found < _FOUND:
         raise ContractViolation(
             f"it finds {found:.0%} of the classes, by chance {1 / _CLASSES:.0%}; let "
-            f"{methods_of(head, 'add')} add to what earlier batches have left, and score be largest for the "
-            "class that an image has"
+            f"{methods_of(head, 'add')} add to what earlier batches have left, and "
+            f"{methods_of(head, 'score')} be largest for the class that an image has"
+        )
+
+
+@check("head")
+def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
+    """The scores of an image do not depend on the rest of its batch."""
+    rows, labels = images_of()
+    head = teach(made(subject), (2, 2, 2), rows, labels)
+    unseen, _ = images_of(seed=9)
+    together = head.scores(unseen, _CLASSES)
+    positions = range(0, len(unseen), _IMAGES // 2)
+    alone = torch.cat([head.scores(unseen[[position]], _CLASSES) for position in positions])
+    difference = _difference(together[positions], alone)
+    if not difference <= _ALONE:  # NaN, too, such as a deviation over one row
+        raise ContractViolation(
+            f"scores of an image alone differ by {difference:.1e} from those in a batch of {len(unseen)}; "
+            f"let {methods_of(head, 'score')} compute every row from its own features and the solution, "
+            "without statistics of the batch"
         )
 
 
@@ -221,8 +250,8 @@ def check_state_is_complete(subject: Subject) -> None:
     lost = subject.once("lost", lambda: _lost(subject))
     if lost is not None:
         raise ContractViolation(
-            f"its state does not hold {lost}; register sums as buffers (self.register_buffer), and draw what "
-            "is not among them from context.seed"
+            f"its state does not hold {lost}; let {methods_of(made(subject), '__init__')} register sums as "
+            "buffers (self.register_buffer), and draw what is not among them from context.seed"
         )
 
 
@@ -255,14 +284,15 @@ def check_takes_one_image(subject: Subject) -> None:
     head.learn(rows[:count], labels[:count], torch.Generator().manual_seed(0))
     if not head.scores(rows, 2).isfinite().all():
         raise ContractViolation(
-            "its scores are not finite where a class has one image; shrink what is inverted"
+            "its scores are not finite where a class has one image; let "
+            f"{methods_of(head, 'solve')} shrink what is inverted"
         )
     first = slice(None, None, _IMAGES)  # the first image of each class: nothing varies within one
     head = teach(made(subject), (_CLASSES,), rows[first], labels[first])
     if not head.scores(rows, _CLASSES).isfinite().all():
         raise ContractViolation(
-            "its scores are not finite where all classes have one image: the variance within them is 0; "
-            "divide by it only where it is positive"
+            "its scores are not finite where all classes have one image: the variance within them is 0; let "
+            f"{methods_of(head, 'solve', 'score')} divide by it only where it is positive"
         )
 
 

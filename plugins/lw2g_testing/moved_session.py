@@ -14,7 +14,7 @@ from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.pool import Pool
 from lw2g.learning.session import Session
 from lw2g.model.predictor import Predictor
-from lw2g_testing.cases import NotApplicable, Subject
+from lw2g_testing.cases import NotApplicable, Subject, methods_of
 from lw2g_testing.changes import modules_of
 from lw2g_testing.guards import seeded
 from lw2g_testing.small_run import NO_RUN, begin, opened, whole
@@ -147,6 +147,12 @@ class MovedSession:
             choice, _ = predictor.choose(batch)
         logits = self.baseline.scope.score(self.baseline.logits, predictor.rows(batch, choice))
         return logits[:, : predictor.seen], choice.tasks
+
+    def answering(self, subject: Subject) -> str:
+        """Return the methods by which a baseline or strategy answers, for a message."""
+        if subject.component.kind == "baseline":
+            return methods_of(self.baseline, "features", "logits")
+        return methods_of(self.session.parts.retrieval, "scores")
 
     def as_answers(self, features: Tensor) -> Tensor:
         """Return features ``[B, F]`` as :meth:`Baseline.logits` takes them, the same ones under every set."""

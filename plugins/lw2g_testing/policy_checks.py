@@ -24,7 +24,7 @@ from lw2g.interfaces.growth import (
     Merge,
     Reuse,
 )
-from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check
+from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, methods_of
 from lw2g_testing.guards import available, bearing, seeded
 
 _RANDOM_RECORDS = 150
@@ -62,7 +62,8 @@ def check_decides_on_any_evidence(subject: Subject) -> None:
             )
         if not isinstance(decision, Grow | Reuse | Merge):
             raise ContractViolation(
-                f"decide returns {decision!r} {where}; return Grow(), Reuse(set) or Merge(set, weight)"
+                f"decide returns {decision!r} {where}; let {methods_of(policy, 'decide')} return Grow(), "
+                "Reuse(set) or Merge(set, weight)"
             )
         exclusions = {candidate.set: candidate.excluded for candidate in evidence.candidates}
         if isinstance(decision, Reuse | Merge) and decision.set not in exclusions:

@@ -14,9 +14,9 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.site import Owner, Site
 from lw2g.maths.moments import SecondMoment
 from lw2g.maths.subspace import Subspace
-from lw2g_testing.cases import ContractViolation, Subject, check
+from lw2g_testing.cases import ContractViolation, Subject, check, methods_of
 from lw2g_testing.guards import seeded
-from lw2g_testing.moved_session import MovedSession, moved_session, require_sites
+from lw2g_testing.moved_session import MovedSession, moved_session, require_own_rows, require_sites
 
 _ENERGY = 0.9
 _NOTHING = 1e-6
@@ -130,8 +130,9 @@ def _tapped(now: MovedSession, set_id: int | None, site: Site) -> Tensor:
         return now.session.parts.backbone.read((tap,), lambda: now.baseline.features(batch, routing))[tap]
     except (ConfigError, ValueError, KeyError) as error:
         raise ContractViolation(
-            f"tap {str(tap)!r} of {_called(set_id, site)} reads nothing in a forward ({error}); name a block "
-            "of the backbone, and compute features through the backbone"
+            f"tap {str(tap)!r} of {_called(set_id, site)} reads nothing in a forward ({error}); let "
+            f"{methods_of(now.baseline, 'sites')} name a block of the backbone, and "
+            f"{methods_of(now.baseline, 'features')} compute features through the backbone"
         ) from error
 
 
@@ -281,6 +282,7 @@ def check_probe_reaches_measured_sites(subject: Subject) -> None:
 def check_head_is_drawn_anew(subject: Subject) -> None:
     """draw_head redraws the classifier of the new classes, which moves probe_loss, and nothing else."""
     now = moved_session(subject, fresh=True)
+    require_own_rows(subject)
     baseline = now.baseline
     task = now.session.parts.infos[-1]
     batch = now.of_task(task.index)

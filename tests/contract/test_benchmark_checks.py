@@ -68,6 +68,15 @@ def evolved(made: Any, **changes: Any) -> Any:
     return SimpleNamespace(**vars(made) | changes)
 
 
+@breaks(
+    "overrides_what_it_means",
+    r"^transforms \(.*:\d+\) takes \(self, image_size\); let it take \(self, image_size, mean, std\)$",
+)
+class TakesTheSizeAlone(Sane):
+    def transforms(self, image_size):
+        return super().transforms(image_size, (), ())
+
+
 @breaks("like_for_like_names_options", "benchmark.normalise")
 class HoldsNothingItHas(Sane):
     held: ClassVar = {"benchmark.normalise": "native"}

@@ -12,7 +12,11 @@ from lw2g_testing import ContractCase
 
 
 def evidence(name: str, cls: type) -> EvidenceComponent:
-    return EvidenceComponent(name=name, config=NoOptions, summary="for tests", build=lambda config: cls())
+    def made(config: NoOptions) -> Measure:
+        return cls()
+
+    made.__wrapped__ = cls  # type: ignore[attr-defined]  # the class whose lines messages name
+    return EvidenceComponent(name=name, config=NoOptions, summary="for tests", build=made)
 
 
 BROKEN = Broken(evidence)
@@ -30,6 +34,12 @@ class Sane(Measure):
             one.set: Measurement(value=self.number(sample, one), n=len(sample), unit="tasks")
             for one in sample.candidates
         }
+
+
+@breaks("overrides_what_it_means", r"^measure \(.*:\d+\) takes \(self\); let it take \(self, sample\)$")
+class TakesNoSample(Sane):
+    def measure(self):
+        return {}
 
 
 @breaks("measures_a_small_stream", "derive its class from lw2g's Measure")

@@ -99,6 +99,20 @@ class Spread(Cosine):
         return -torch.cdist(features / deviation, mean / deviation)
 
 
+class OfItsBatch(Cosine):
+    """Subtracts the mean of the batch."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return super().score(features - features.mean(0), *solution)
+
+
+class Flipped(Cosine):
+    """Scores by distance, the least of which is that of an image's class."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return -super().score(features, *solution)
+
+
 class Unregistered(Cosine):
     """Keeps its sums outside its state, and says that a class can be forgotten."""
 
@@ -190,6 +204,7 @@ def carry(kind: type[Remembers]) -> CarryComponent:
         (head(OwnCovariance), "predicts_the_nearest_gaussian"),
         (head(Mixed), "forgets_a_class"),
         (head(Spread), "takes_one_image"),
+        (head(OfItsBatch), "prediction_belongs_to_its_sample"),
         (head(Global), "draws_from_its_seed"),
         (head(Stuck), "can_be_carried"),
         (carry(Remembers), "sees_this_task_alone"),
@@ -211,7 +226,7 @@ def test_a_state_that_loses_sums_is_told_once() -> None:
     results = {case.check.name: case.result() for case in contract_cases(head(Unregistered))}
     failed = [name for name, result in results.items() if result.status == "failed"]
     assert failed == ["state_is_complete"]
-    assert results["state_is_complete"].message.startswith("its state does not hold 'self.total'; register")
+    assert results["state_is_complete"].message.startswith("its state does not hold 'self.total'; let ")
     for name in ("takes_more_classes", "forgets_a_class", "serves_a_run_and_its_export"):
         assert results[name].message.endswith("see the check 'state_is_complete'")
 
@@ -221,6 +236,14 @@ def test_sums_that_are_assigned_are_told_with_the_methods_to_look_at() -> None:
     results = {case.check.name: case.result() for case in contract_cases(head(Assigning))}
     for name in ("is_exact", "can_be_carried"):
         assert re.search(r"; .*let add \(.*test_head_checks\.py:\d+\) ", results[name].message)
+
+
+def test_a_score_of_the_wrong_sign_is_told_with_its_line() -> None:
+    """The sums are as they should be: nothing is said of the method that adds to them."""
+    (case,) = [case for case in contract_cases(head(Flipped)) if case.check.name == "learns"]
+    message = case.result().message
+    assert re.search(r"smallest for .*; let score \(.*test_head_checks\.py:\d+\) change the sign", message)
+    assert "add" not in message
 
 
 def test_a_method_with_a_wrong_name_is_told_with_its_line() -> None:

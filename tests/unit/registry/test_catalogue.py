@@ -15,13 +15,14 @@ import pytest
 
 import lw2g
 from lw2g.config.resolve import resolve
-from lw2g.errors import PluginError, UnknownComponentError
+from lw2g.errors import ConfigError, PluginError, UnknownComponentError
 from lw2g.interfaces.component import (
     BaselineComponent,
     ConstraintComponent,
     PolicyComponent,
     RetrievalComponent,
 )
+from lw2g.interfaces.metric import Metric
 from lw2g.registry.catalogue import alias_text, load_catalogue
 from lw2g.registry.manager import Origin
 from lw2g.registry.markers import hookimpl
@@ -210,6 +211,24 @@ def test_what_is_wrong_with_a_plugin_is_its_own_problem(bad, said):
     assert catalogue.names("policy") == ("fine",)
     (problem,) = catalogue.problems
     assert str(problem).partition("plugin 'bad' ")[2].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (lambda: policy("one", measures="hindrance"), "policy 'one': measures is the text 'hindrance'"),
+        (lambda: policy("one", default_constraints="cpk"), "default_constraints is the text 'cpk'"),
+        (lambda: attrs.evolve(policy("one"), aliases="other"), "aliases is the text 'other'"),
+        (
+            lambda: Metric(name="one", summary="s", needs="curve", compute=build),
+            "metric 'one': needs is the text 'curve'",
+        ),
+    ],
+)
+def test_a_tuple_of_one_that_lacks_its_comma_is_refused(record, said):
+    """It would be taken for a tuple of letters, each of which is a name that nobody has."""
+    with pytest.raises(ConfigError, match=rf"{said}; write \('\w+',\)$"):
+        record()
 
 
 def test_an_imported_package_whose_name_begins_like_a_hook_is_no_problem():

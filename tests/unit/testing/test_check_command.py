@@ -128,10 +128,10 @@ def test_a_component_that_keeps_all_promises_ends_with_0() -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert lines[0] == "policy grows"
-    words = lines[2].split()
+    words = lines[3].split()
     assert (words[0], words[2], words[3]) == ("pass", "s", "decides_on_any_evidence")
-    assert "On any legal evidence" in lines[2]
-    assert lines[-1].startswith("4 passed, 0 failed, 0 skipped: 1 component in ")
+    assert "On any legal evidence" in lines[3]
+    assert lines[-1].startswith("5 passed, 0 failed, 0 skipped: 1 component in ")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_is_not_here_is_skipped_with_one_reason() -> None:
     result = invoke("needy")
     assert result.exit_code == 0
     assert result.stdout.count("-> it cannot be had here: policy.margin: 0 cannot be used; set it") == 1
-    assert "1 passed, 0 failed, 3 skipped" in result.stdout
+    assert "2 passed, 0 failed, 3 skipped" in result.stdout
 
 
 def test_what_cannot_be_built_is_told_once_and_alone() -> None:
@@ -228,7 +228,7 @@ def test_options_reach_the_component() -> None:
 def test_json_is_a_list_of_results() -> None:
     """Nothing else is printed, and every result has the promised keys."""
     results = found("grows")
-    assert [one["check"] for one in results][:2] == ["names_what_exists", "decides_on_any_evidence"]
+    assert [one["check"] for one in results][1:3] == ["names_what_exists", "decides_on_any_evidence"]
     assert set(results[0]) == {
         "kind",
         "component",
@@ -309,5 +309,5 @@ def test_a_terminal_shows_what_is_being_checked(monkeypatch: pytest.MonkeyPatch)
     seen: list[str] = []
     monkeypatch.setattr("rich.status.Status.update", lambda self, text: seen.append(text))
     assert invoke("grows").exit_code == 0
-    assert seen[0] == "1/4  policy grows: names_what_exists"
-    assert seen[-1].startswith("4/4  policy grows: ")
+    assert seen[0] == "1/5  policy grows: overrides_what_it_means"
+    assert seen[-1].startswith("5/5  policy grows: ")
