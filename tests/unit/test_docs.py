@@ -82,7 +82,7 @@ def test_the_page_of_sweeps_names_the_prompt_methods_that_cannot_grow() -> None:
     prompts = re.findall(r"`([\w-]+)`", listed.partition("\n- ")[0])
     fixed = [f"`{name}`" for name in prompts if catalogue.get("baseline", name).growth == "fixed"]
     page = (DOCS / "howto" / "sweeps.md").read_text(encoding="utf-8")
-    assert f"({', '.join(fixed)} cannot grow: `always`)" in page
+    assert f"({', '.join(fixed)}: under `always`)" in page
 
 
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:

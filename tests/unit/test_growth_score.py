@@ -136,10 +136,11 @@ def test_ending_above_both_needs_an_interval_and_ending_below_tells_whether_it_h
 
 
 @pytest.mark.parametrize(
-    ("right", "above", "below"), [(40, "`keep` on 1", ""), (31, "", ""), (20, "", "`keep` on 1")]
+    ("right", "above", "below"),
+    [(40, "`one` on 1, `keep` on 1", ""), (31, "", ""), (20, "", "`one` on 1, `keep` on 1")],
 )
-def test_rules_that_decide_are_above_or_below_with_their_interval_alone(study, right, above, below):
-    """Against a set for each task under the same constraints; one set for all is no rule that decides."""
+def test_rules_and_one_set_are_above_or_below_with_their_interval_alone(study, right, above, below):
+    """Against a set for each task under the same constraints; `lda` and plain `always` are no rivals."""
     held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
     runs = [held, *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one"))]
     assert study("growth_fields").rules_apart(runs, ["turns-small"]) == {1: above, -1: below}
