@@ -9,8 +9,7 @@ import pkgutil
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
@@ -25,7 +24,6 @@ __all__ = [
     "Lw2gError",
     "PluginError",
     "UnknownComponentError",
-    "as_asked",
     "as_word",
     "closest",
     "counted",
@@ -43,7 +41,6 @@ __all__ = [
     "problems_in",
     "share_of",
     "shown",
-    "typed_options",
     "with_remedy",
 ]
 
@@ -51,7 +48,8 @@ __all__ = [
 class Lw2gError(Exception):
     """Base of all errors; each is one line with a remedy.
 
-    They are written with the options of commands; to a program they name arguments (:func:`as_asked`).
+    They are written with the options of commands; to a program they name arguments
+    (:func:`lw2g.ground.asked.as_asked`).
 
     >>> str(DataError("no file 'x'", "check the path"))
     "no file 'x'; check the path"
@@ -70,6 +68,8 @@ class Lw2gError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
+        from lw2g.ground.asked import as_asked  # importing this module imports no other one of lw2g
+
         return as_asked(with_remedy(self.what, self.remedy))
 
 
@@ -134,6 +134,8 @@ class Interrupted(Exception):
         self.directory = directory
 
     def __str__(self) -> str:
+        from lw2g.ground.asked import as_asked  # as above
+
         return as_asked(super().__str__())
 
 
@@ -142,103 +144,6 @@ def with_remedy(what: str, remedy: str) -> str:
     if not remedy:
         return what
     return f"{what}; {remedy}"
-
-
-_typed = False
-"""Whether a command line asks, and not a program."""
-# a whole command becomes a call, if any, and of others the options become arguments
-_COMMAND = r"`[^`]*`|\b(?:hf|lw2g|pip|ray) [^;,)]*"
-_VALUE = r" (?=[A-Z]{2})|(?P<value> (?!out\b)[a-z0-9.-]+)(?=;| \(|$)"
-_CALLS = {
-    "continue": ("continue_run", 1),
-    "export": ("export", 2),
-    "learn": ("learn", 2),
-    "pull": ("pull", 2),
-    "report": ("report", 1),
-    "resume": ("resume", 1),
-    "run": ("run", 1),
-    "start": ("start", 2),
-    "test": ("test", 2),
-    "verify": ("verify", 1),
-}
-"""Commands that messages name: the function of lw2g, and how many arguments stand before the options."""
-_OPTION = re.compile(rf"({_COMMAND})|(?<![^\s(])(?:--set |--([a-z][a-z-]*)({_VALUE})?)")
-
-
-@contextmanager
-def typed_options() -> Iterator[None]:
-    """Word messages within the block for a command line: by its options."""
-    global _typed
-    before, _typed = _typed, True
-    try:
-        yield
-    finally:
-        _typed = before
-
-
-def as_asked(text: str) -> str:
-    """Return a message in words of whoever asks: commands are calls in Python, and options arguments.
-
-    >>> as_asked("choose another --out, or: lw2g resume runs/first; lower --batch-size")
-    "choose another out, or: lw2g.resume('runs/first'); lower batch_size"
-    >>> as_asked("pass it with --weights FILE")
-    'pass it with weights=FILE'
-    >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
-    "for photos: backbone='vit-tiny' (23 MB)"
-    """
-    if _typed:
-        return text
-
-    def in_python(found: re.Match[str]) -> str:
-        command, option, has_value, value = found.groups()
-        if command:
-            return _as_call(command, found.string[: found.start()])
-        # what may be given several times takes a list
-        argument = re.sub("^(constraint|tracker)$", r"\1s", (option or "").replace("-", "_"))
-        if value is not None:
-            value = value.strip()
-            return f"{argument}={value}" if value.isdecimal() else f"{argument}={value!r}"
-        return f"{argument}=" if has_value else argument
-
-    # an argument of every function: the device of a model is of no run
-    return _OPTION.sub(in_python, re.sub(r"^run\.device: ", "device: ", text))
-
-
-def _as_call(command: str, before: str) -> str:
-    """Return the call of lw2g that does what a command does; the command where none does, or in a sentence.
-
-    Args:
-        command: The command, in backquotes or without.
-        before: What stands before it; without backquotes, a colon introduces it.
-    """
-    quote = "`" if command.startswith("`") else ""
-    try:
-        _, verb, *words = shlex.split(command.strip("`"))
-        name, count = _CALLS[verb]
-    except (KeyError, ValueError):  # no function, no command, or a quote that is not closed
-        return command
-    num_first = next((place for place, word in enumerate(words) if word.startswith("--")), len(words))
-    is_apart = bool(quote) or before.endswith(": ")
-    is_sentence = num_first != count or "..." in command or "(" in command
-    if not is_apart or is_sentence or (verb == "run" and not words[0].endswith(".toml")):
-        return command
-    arguments = list(map(_as_value, words[:num_first]))
-    options = iter(words[num_first:])
-    for option in options:
-        if option == "--learnable":
-            arguments.append("learnable=True")
-        elif option == "--set":
-            key, _, value = next(options, "").partition("=")
-            arguments.append(f"settings={{{key!r}: {_as_value(value)}}}")
-        else:
-            argument = option.removeprefix("--").replace("-", "_")
-            arguments.append(f"{argument}={_as_value(next(options, ''))}")
-    return f"{quote}lw2g.{name}({', '.join(arguments)}){quote}"
-
-
-def _as_value(word: str) -> str:
-    """Return a word of a command as Python writes it; what stands for a value stays as it is."""
-    return word if word.isdecimal() or (word.isupper() and word.isalpha()) else repr(word)
 
 
 _LONGEST = 200

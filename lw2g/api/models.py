@@ -6,7 +6,7 @@ Importing this module imports neither torch nor any plugin.
 from __future__ import annotations
 
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def load(
         # a run and an export say which plugins they need; others are not imported
         catalogue = catalogue_of(local, folder)
     model = open_model(folder, catalogue, task, device=device, batch_size=batch_size, weights=file)
-    source = f"hf://{parsed_address(run)[0]}@{folder.name}" if is_hub_address(run) else str(run)
+    source = f"hf://{parsed_address(run)[0]}@{folder.name}" if is_hub_address(run) else fspath(run)
     return at_home(model, folder, source, {"device": device, "weights": weights, "local": local})
 
 

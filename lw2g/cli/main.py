@@ -34,8 +34,8 @@ from lw2g.errors import (
     is_out_of_memory,
     nearest,
     printable,
-    typed_options,
 )
+from lw2g.ground.asked import typed_options
 from lw2g.interfaces.command import HEADINGS, Command
 from lw2g.registry.command_set import load_commands
 from lw2g.registry.manager import DISABLE_VARIABLE

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from functools import cache
 
-from lw2g.errors import as_asked, printable
+from lw2g.errors import printable
+from lw2g.ground.asked import as_asked
 
 __all__ = ["tell_note", "tell_note_once", "tell_warning"]
 

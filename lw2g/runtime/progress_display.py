@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lw2g.errors import counted
+from lw2g.ground.asked import as_asked
 from lw2g.interfaces.tracker import (
     Event,
     PhaseStarted,
@@ -49,12 +50,13 @@ def milestone(event: Event, tasks: int) -> str | None:
     """Return the permanent line of an event; None for events that only move a bar."""
     match event:
         case RunStarted():
+            notes = list(map(as_asked, event.notes))
             if event.done == event.goal:
-                return "; ".join([f"{event.name}: {counted(event.done, 'task')} learned", *event.notes])
+                return "; ".join([f"{event.name}: {counted(event.done, 'task')} learned", *notes])
             verb = "going on with" if event.resumed else "running"
             after = f" after task {event.done}" if event.done else ""
             method = method_name(event.config, grows=event.grows)
-            return "\n".join([f"{verb} {event.name}{after}: {method}", *event.notes])
+            return "\n".join([f"{verb} {event.name}{after}: {method}", *notes])
         case TaskDecided():
             return f"task {_of(event.task, tasks)}: {_decision(event)}"
         case TaskEvaluated():

@@ -78,9 +78,10 @@ def start(
         backbone: For photos vit-tiny (23 MB, fetched once); or any timm model; None for micro.
         weights: The backbone's weights; None for those that are fetched once.
         image_size: Side of its input in pixels; None for its own.
-        head: With auto the one of lda and ridge, on the last layer or on several, that finds most images
-            which are left out of its sums; or a head whose scores do not depend on how images are cut into
-            tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares ``exact``.
+        head: With auto lda or ridge, on the last layer or on several: the smallest within a standard error
+            of the best on images that are left out of its sums; or a head whose scores do not depend on how
+            images are cut into tasks: lda, ridge, cosine, mahalanobis, or one of your own that declares
+            ``exact``.
         settings: Options of the backbone and the head by their dotted keys, such as ``backbone.pool=avg``,
             ``baseline.head_features=0``.
         test: Images, CLASS/*, that check the result; None for a fifth of each class (at most 10 images,

@@ -326,7 +326,7 @@ def test_half_a_tree_is_refused(tree):
     (tree / "test" / "cat" / "1.png").unlink()
     with pytest.raises(DataError, match=r"1 of 3 classes in '.*test' holds no image, first 'cat'"):
         stream(tree)
-    with pytest.raises(DataError, match=f"a split of '{tree}'; benchmark.root={tree}$"):
+    with pytest.raises(DataError, match=f"a split of '{tree}'; give 'benchmark.root': '{tree}'$"):
         stream(tree / "train")  # whose images are no data set to draw test images from
     (tree.parent / "all").mkdir()
     shutil.copytree(tree, tree.parent / "all/photo/0")

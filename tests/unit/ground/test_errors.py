@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lw2g import errors
-from lw2g.errors import ContractError, DataError, Lw2gError, typed_options
+from lw2g.errors import ContractError, DataError, Lw2gError
+from lw2g.ground.asked import typed_options
 
 ROOT = Path(__file__).parents[3]
 KINDS = {name for name, found in vars(errors).items() if isinstance(found, type)}
@@ -84,6 +85,28 @@ def test_a_program_is_told_of_the_call_that_a_command_is(command: str, call: str
     assert str(error) == f"it stopped; {call}"
     with typed_options():
         assert str(error) == f"it stopped; {command}"
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ("--set benchmark.root='/my photos'", "give 'benchmark.root': '/my photos'"),
+        (
+            "--baseline simple-cil --set baseline.head=lda --set head.lda.shrinkage=0.1",
+            "give baseline='simple-cil', 'baseline.head': 'lda', 'head.lda.shrinkage': 0.1",
+        ),
+        ("--constraint cpk --set policy.map=[0,0,1]", "give constraints='cpk', 'policy.map': [0,0,1]"),
+        ("--set benchmark.file=FILE; lw2g x", "give 'benchmark.file': FILE; lw2g x"),
+        ("--weights FILE, or an export", "weights=FILE, or an export"),  # a sentence, which has its own verb
+    ],
+)
+def test_options_that_are_a_whole_remedy_are_arguments_to_give(options: str, given: str) -> None:
+    """A program gets a sentence with what Python takes, and a command line what it can type."""
+    error = Lw2gError("it is none", options)
+    assert str(error) == f"it is none; {given}"
+    assert str(Lw2gError(str(error))) == str(error)  # what is told within another message
+    with typed_options():
+        assert str(error) == f"it is none; {options}"
 
 
 def test_a_program_is_told_of_arguments_and_a_command_line_of_options() -> None:

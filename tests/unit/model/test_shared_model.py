@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lw2g
+from lw2g.api.tabular import RunRecord
 from other_process import answer_of
 from written_images import grey_classes
 
@@ -65,6 +66,8 @@ def test_a_model_prints_itself_in_three_lines(folder: Path) -> None:
     model = lw2g.load(folder, device="cpu")
     what = "2 classes, simple-cil with head lda; micro at 32 pixels, on cpu"
     assert repr(model) == f"<model {str(folder)!r}: {what}>"
+    record = RunRecord({"metrics": {}}, folder)  # whose text is not its path
+    assert repr(lw2g.load(record, device="cpu")) == repr(model)
     assert str(model).splitlines() == [
         "TrainedModel: simple-cil with head lda; micro at 32 pixels, on cpu",
         "  2 classes: dark, light",

@@ -615,12 +615,12 @@ def test_a_plugin_of_the_run_that_is_broken_is_told(tmp_path, monkeypatch):
 def test_a_name_that_users_look_for_leads_to_its_component():
     """Whatever its kind and its case: it never runs, but says what is different and what to type."""
     catalogue = load_catalogue()
-    for kind, name, beside in (("head", "loranpac", ""), ("baseline", "LoRanPAC", "baseline simple-cil ")):
+    for kind, name, beside in (("head", "loranpac", ""), ("baseline", "LoRanPAC", "baseline='simple-cil', ")):
         with pytest.raises(UnknownComponentError) as told:
             catalogue.get(kind, name)
         text = str(told.value)
         assert f"no {kind} is called {name!r}; it is head 'ridge' here" in text
-        assert f"; {beside}baseline.head=ridge head.ridge.cut=0.25" in text
+        assert f"; give {beside}'baseline.head': 'ridge', 'head.ridge.cut': 0.25" in text
     with pytest.raises(UnknownComponentError, match="did you mean 'fly-cl'"):
         catalogue.get("head", "fly-c")
     names = [alias.name for entry in catalogue.components() for alias in entry.component.aliases]

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from lw2g.ground.asked import typed_options
 from lw2g.interfaces.tracker import (
     PhaseStarted,
     RunEnded,
@@ -152,5 +153,9 @@ def test_a_reused_set_and_a_resumed_run_are_named(terminal):
     ) in text
     assert "going on with run-1 after task 2: " in console.file.getvalue()
     assert "task 3: shares set #0" in console.file.getvalue()
-    ended = RunStarted(name="run-1", config=CONFIG, resumed=True, done=4, goal=4, notes=("new classes: so",))
-    assert milestone(ended, 4) == "run-1: 4 tasks learned; new classes: so"
+    note = "new classes: lw2g continue run-1 --benchmark NAME"
+    ended = RunStarted(name="run-1", config=CONFIG, resumed=True, done=4, goal=4, notes=(note,))
+    call = "new classes: lw2g.continue_run('run-1', benchmark=NAME)"
+    assert milestone(ended, 4) == f"run-1: 4 tasks learned; {call}"
+    with typed_options():
+        assert milestone(ended, 4) == f"run-1: 4 tasks learned; {note}"
