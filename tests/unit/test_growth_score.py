@@ -142,7 +142,10 @@ def test_ending_above_both_needs_an_interval_and_ending_below_tells_whether_it_h
 def test_rules_and_one_set_are_above_or_below_with_their_interval_alone(study, right, above, below):
     """Against a set for each task under the same constraints; `lda` and plain `always` are no rivals."""
     held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
-    runs = [held, *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one"))]
+    runs = [
+        held,
+        *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one", "lda")),
+    ]
     assert study("growth_fields").rules_apart(runs, ["turns-small"]) == {1: above, -1: below}
 
 
