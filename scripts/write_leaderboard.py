@@ -130,9 +130,9 @@ def in_short(lines: Sequence[Line]) -> str:
         for side in (1, -1)
     )
     words = (
-        f"In short, on ViT-Tiny, in five epochs without augmentation: {len(on_all)} rows ran on all "
-        f"{len(streams)} streams. Above the floor (untuned `lda` on frozen features), by 95 % intervals, on "
-        f"so many streams: {above or 'none'}. Below it: {below or 'none'}."
+        f"In short, on ViT-Tiny, in five epochs without augmentation: beside `lda` {len(on_all)} rows "
+        f"ran on all {len(streams)} streams. Above it (untuned, not always the best floor), by uncorrected 95 % "
+        f"intervals, on so many: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

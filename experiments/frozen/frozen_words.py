@@ -111,21 +111,19 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     told = []
     for role in ROLES:
         own = [row for row in rows if row.stream in names_of(role)]
-        above = [row.stream for row in own if row.low > 0]
-        below = [row.stream for row in own if row.high < 0]
-        told.append(
-            f"of {role} streams on {', '.join(above) or 'none'}, below on {', '.join(below) or 'none'}"
-        )
+        above = ", ".join(row.stream for row in own if row.low > 0) or "none"
+        below = ", ".join(row.stream for row in own if row.high < 0) or "none"
+        told.append(f"on {role} streams above on {above}, below on {below}")
     yield (
-        "In short: training on the first task ends above `--recommended`, with its interval, "
+        "In short: against `--recommended`, by 95 % intervals, training on the first task ends "
         f"{'; '.join(told)}; elsewhere undecided."
     )
     for name in above_runs_alone(known, runs):
         over_run = next(row.gain for row in rows if row.stream == name)
         over_start = less(known, runs, name, TRAINED, "auto")
         yield (
-            f"On {name} it has {over_run:+.1f} points over `--recommended`, {over_start} over the model of "
-            "`start`."
+            f"On {name} it has {over_run:+.1f} points over `--recommended`, {over_start} over `start`'s "
+            "model."
         )
     fewer = frozen_fewer.differences(known, runs, TRAINED, frozen_fewer.FROZEN_ANSWER)
     if fewer:
@@ -271,6 +269,8 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
     tested = [len(known[name].images(0)) for name in names_of("report")]
     fields["{streams/report/tested}"] = f"{min(tested):,} to {max(tested):,}"
+    first = [FACTS[name]["increment"] for name in names_of("report")]
+    fields["{streams/report/classes-a-task}"] = f"{min(first)} to {max(first)}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
     fields["{middle/every/minus-whole}"] = _of_middles(middles("report") | middles("development"))
     share, gained = frozen_images.largest_shrinkage()

@@ -635,7 +635,7 @@ def test_the_leaderboard_begins_with_every_method_that_ran_on_all_streams(script
     on_all = {streams.LABELS[method] for method, count in ran.items() if count == number}
     told = board.in_short(lines).replace("\n", " ")
     assert {label for label in streams.LABELS.values() if f"{label} (" in told} == on_all
-    assert f" {len(on_all)} rows ran on all {number} streams." in told
+    assert f"beside `lda` {len(on_all)} rows ran on all {number} streams." in told
 
 
 def test_the_leaderboard_says_of_how_many_intervals_some_exclude_zero():
