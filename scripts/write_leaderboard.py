@@ -131,8 +131,8 @@ def in_short(lines: Sequence[Line]) -> str:
     )
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: beside `lda` {len(on_all)} rows "
-        f"ran on all {len(streams)} streams. Above it (untuned, not always the best floor), by uncorrected 95 % "
-        f"intervals, on so many: {above or 'none'}. Below it: {below or 'none'}."
+        f"ran on all {len(streams)} streams. Above it (untuned, not always the best floor), by uncorrected "
+        f"95 % intervals, on so many: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

@@ -102,7 +102,10 @@ def written(known: Mapping[str, Stream], runs: Trained) -> str:
 def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield what both trainings have more than `--recommended`, a line a stream, by images a class."""
     every = {row.stream: row for row in gains(known, runs, EVERY_TASK)}
-    yield "| stream | images a class | `lda` | first-task training minus `--recommended` | every-task training minus `--recommended` |"
+    yield (
+        "| stream | images a class | `lda` | first-task training minus `--recommended` | "
+        "every-task training minus `--recommended` |"
+    )
     yield "| --- | ---: | ---: | ---: | ---: |"
     for row in gains(known, runs, METHOD):
         other = every.get(row.stream)
