@@ -156,16 +156,18 @@ def places_of(option: str, catalogue: Catalogue, others: Iterable[str] | None = 
 
 
 def places_outside(section: str, catalogue: Catalogue) -> Callable[[str], list[str]]:
-    """Return what finds the dotted keys of the options of a name in all sections but one.
+    """Return what finds the dotted keys of the options of a name that are in other sections alone.
 
     Args:
-        section: That section, such as ``baseline``.
+        section: The section that has been asked for it, such as ``baseline``.
         catalogue: The components.
     """
 
     def find(name: str) -> list[str]:
         places = places_of(name, catalogue.whole)  # asked for a mistake alone: it imports all plugins
-        return [place for place in places if not place.startswith(f"{section}.")]
+        # the section is right where other components of it have the option, and this one has none
+        is_of_section = any(place.startswith(f"{section}.") for place in places)
+        return [] if is_of_section else places
 
     return find
 

@@ -368,6 +368,20 @@ def test_a_key_of_another_library_is_answered_by_what_it_means(baseline, key, wo
         resolve(load_catalogue(), baseline=baseline, overrides={key: 3})
 
 
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("baseline.epochs", "there are head_features, head"),  # retrieval.epochs is of the methods that train
+        ("baseline.energy", "did you mean 'constraints.pgp.energy' or 'growth.energy'?"),
+    ],
+)
+def test_an_option_of_others_of_the_section_is_not_looked_for_elsewhere(key, words):
+    """The section is right, and the component has no such option; others are led to where theirs is."""
+    with pytest.raises(ConfigError) as refused:
+        resolve(load_catalogue(), baseline="simple-cil", overrides={key: 3})
+    assert str(refused.value) == f"{key}: no such option of simple-cil ({words})"
+
+
 def test_constraints_of_a_method_that_trains_nothing_are_refused_where_they_are_typed():
     """In a file, which may be of an older run, they are told; a method that adapts features keeps them."""
     installed = load_catalogue()
