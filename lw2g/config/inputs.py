@@ -12,7 +12,7 @@ from lw2g.config.settings import ExperimentConfig
 from lw2g.interfaces.component import BaselineComponent, BenchmarkComponent, ConstraintComponent
 from lw2g.registry.catalogue import Catalogue
 
-__all__ = ["idle_constraints", "input_problems"]
+__all__ = ["idle_constraints", "input_problems", "trains_no_later_set"]
 
 
 def input_problems(catalogue: Catalogue, config: ExperimentConfig) -> Iterator[str]:
@@ -67,6 +67,11 @@ def idle_constraints(catalogue: Catalogue, config: ExperimentConfig) -> str:
         return ""
     named = ", ".join(idle)
     return f"constraints: no step of baseline {baseline.name!r} is constrained by {named}; leave it out"
+
+
+def trains_no_later_set(baseline: BaselineComponent, options: Any) -> bool:
+    """Whether a method trains no parameter inside the backbone in tasks after the first, with its options."""
+    return baseline.joint or baseline.trains_once or _does_without_images(baseline, options)
 
 
 def _reaches_nothing(constraint: ConstraintComponent, baseline: BaselineComponent) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from lw2g.config.describe import plain
+from lw2g.config.inputs import trains_no_later_set
 from lw2g.config.settings import (
     EVIDENCE_OPTIONS,
     OWN_SECTIONS,
@@ -37,6 +38,7 @@ def unread_options(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, 
         for name, words in catalogue.get(kind, chosen.name).unread(chosen.config).items():
             unread[f"{place_of(kind, chosen.name)}.{name}"] = words
     unread |= _of_width(catalogue, config)
+    unread |= _of_sharing(catalogue, config)
     for name, words in _of_growth(catalogue, config).items():
         unread[f"growth.{name}"] = words
     for name, words in _of_routing(config.routing).items():
@@ -55,22 +57,38 @@ def _of_width(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
     return {"baseline.head_features": f"is not read: head={head} has no random features; {remedy}"}
 
 
-def _of_growth(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
-    """Return the options of evidence and spaces where no policy, measure or constraint reads these."""
-    unread = {}
+def _of_sharing(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
+    """Return the options of a set that goes on learning where none does."""
     baseline = catalogue.get("baseline", config.baseline.name)
     policy = config.policy.name
-    grows = baseline.growth != "fixed"
-    if grows and catalogue.get("policy", policy).adds_always:
-        unread["merge"] = f"is not read: under policy {policy!r} no task shares a set"
+    if baseline.growth == "fixed":
+        if not trains_no_later_set(baseline, config.baseline.config):
+            return {}
+        return {"growth.merge": f"is not read: baseline {baseline.name!r} trains no set after the first task"}
+    if not catalogue.get("policy", policy).adds_always:
+        return {}
+    names = ["growth.merge"]
+    # where sets are measured or constrained, the sites of a new one depend on them, too
+    if not config.evidence and not config.constraints:
+        options = attrs.fields_dict(type(config.baseline.config))
+        names += [f"baseline.{name}" for name in options if name.endswith("_on_reuse")]
+    return dict.fromkeys(names, f"is not read: under policy {policy!r} no task shares a set")
+
+
+def _of_growth(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
+    """Return the options of evidence and spaces where no policy, measure or constraint reads these."""
     if config.evidence:
-        return unread
-    why = f"policy {policy!r} measures nothing" if grows else f"baseline {baseline.name!r} does not grow"
+        return {}
+    baseline = catalogue.get("baseline", config.baseline.name)
+    if baseline.growth == "fixed":
+        why = f"baseline {baseline.name!r} does not grow"
+    else:
+        why = f"policy {config.policy.name!r} measures nothing"
     if config.constraints:
-        return unread | dict.fromkeys(EVIDENCE_OPTIONS, f"is not read: {why}")
+        return dict.fromkeys(EVIDENCE_OPTIONS, f"is not read: {why}")
     # how a set takes up a task has nothing to do with spaces
     of_spaces = attrs.fields_dict(GrowthConfig).keys() - {"merge", "measures"}
-    return unread | dict.fromkeys(of_spaces, f"is not read: {why}, and there are no constraints")
+    return dict.fromkeys(of_spaces, f"is not read: {why}, and there are no constraints")
 
 
 def _of_routing(routing: RoutingConfig) -> dict[str, str]:

@@ -106,6 +106,33 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
             "growth.merge=0.5 is not read: under policy 'always' no task shares a set",
         ),
         (
+            {"baseline.name": "simple-cil", "growth.merge": 0.5},
+            "growth.merge=0.5 is not read: baseline 'simple-cil' trains no set after the first task",
+        ),
+        (
+            {"baseline.name": "joint", "growth.merge": 0.5},
+            "growth.merge=0.5 is not read: baseline 'joint' trains no set after the first task",
+        ),
+        ({"baseline.name": "one-prompt", "growth.merge": 0.5}, ""),
+        (
+            {**ALWAYS, "baseline.name": "ease", "baseline.up_on_reuse": "free"},
+            "baseline.up_on_reuse=free is not read: under policy 'always' no task shares a set",
+        ),
+        (
+            {**ALWAYS, "baseline.name": "coda-prompt", "baseline.values_on_reuse": "freeze"},
+            "baseline.values_on_reuse=freeze is not read: under policy 'always' no task shares a set",
+        ),
+        ({"baseline.name": "ease", "baseline.up_on_reuse": "free"}, ""),
+        (  # the constraint acts at the sites of a new set, which the option chooses
+            {
+                **ALWAYS,
+                "constraints": ["orthogonal"],
+                "baseline.name": "ease",
+                "baseline.up_on_reuse": "project",
+            },
+            "",
+        ),
+        (
             {**ALWAYS, "constraints": ["orthogonal"], "growth.images": 64, "growth.draws": 3},
             "growth.draws=3 is not read: policy 'always' measures nothing",
         ),
