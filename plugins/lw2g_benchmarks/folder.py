@@ -437,8 +437,8 @@ def _lacking(root: Path, missing: Sequence[str]) -> DataError:
     if len(missing) == len(SPLIT_FOLDERS) and classes:
         return DataError(
             f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
-            "to draw the test images from each: --set benchmark.test_share=0.2; for a model "
-            f"without a study: lw2g start {shlex.quote(str(root))} MODEL --backbone vit-tiny",
+            "to draw the test images from each: --set benchmark.test_share=0.2; for a model without a "
+            f"study: `lw2g start {shlex.quote(str(root))} MODEL` with the same --backbone and --weights",
         )
     found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
     return DataError(f"{what} (found {found})", _layout(root, drawn=False))

@@ -306,7 +306,8 @@ def test_what_cannot_be_drawn_from_is_refused(tree, tmp_path):
 def test_a_wrong_folder_names_its_command(tree, tmp_path):
     """Class folders without a split, and folders that have one each."""
     flat = make_flat(tmp_path / "photos")
-    start = r"lw2g\.start\(.*, backbone='vit-tiny'\)"
+    # a benchmark knows of no backbone, and names none that the user has not chosen
+    start = r"`lw2g\.start\('.*', MODEL\)` with the same backbone and weights"
     with pytest.raises(DataError, match=rf"holds 2 folders of images.*benchmark\.test_share=0\.2.*{start}"):
         stream(flat)
     make_tree(tmp_path / "both" / "sketches")
