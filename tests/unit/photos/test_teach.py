@@ -847,7 +847,7 @@ def test_an_image_beside_class_folders_makes_no_class(server: Server, tmp_path: 
 
 @pytest.mark.slow
 def test_the_page_finds_the_classes_that_a_terminal_finds(server: Server, tmp_path: Path) -> None:
-    """A class is what lies in the one folder that is given, or each of several; folders in it belong to it."""
+    """A class is a folder in the one that is given, or each of several; folders in it belong to it."""
     photos = tmp_path / "photos"
     for shade, name in enumerate(("light", "light/close", "pale/images", "white")):
         folder(photos, name, 2, count=2 + shade)
