@@ -160,8 +160,8 @@ def learn(
 
     A known name adds images to that class, any other name is a new class. No old image is read. With most
     heads the result equals that of learning all images at once. A head that ``start`` chose is chosen again
-    from all images so far, as long as these are at most 4,096. A model of stored features learns from the
-    training rows of a file of these (``test``: from its test rows).
+    from all images so far, while these are few (with vit-tiny up to 4,096). A model of stored features learns
+    from the training rows of a file of these (``test``: from its test rows).
 
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
