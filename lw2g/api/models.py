@@ -140,8 +140,8 @@ def predict(
         device: As for :func:`load`.
         batch_size: As for :func:`load`.
         weights: As for :func:`load`.
-        reject: Call images unknown that are like no class, and about this share of known ones, as in 0.05;
-            strange images that look like a class mostly pass.
+        reject: Call images unknown that are like no class. About this share of known images is called
+            unknown, too (0.05: 5 %); strange images that look like a class mostly pass.
         boxes: Boxes in a file, or a folder, of COCO, YOLO, Pascal VOC or CSV: each is an image, PATH#NUMBER,
             cut out of one in the folder; their classes are not read.
         margin: With ``boxes``: the share of its sides that a box gets on each of them.
@@ -243,8 +243,9 @@ def export(
 
     With ``with_backbone``, ``run`` may be a model itself: the new one has its frozen weights inside.
 
-    ``lw2g predict`` and ``lw2g.load`` use it like a run, with the same predictions. They need neither the run
-    nor its data, only the installed baseline, retrieval strategy and backbone: it contains no code.
+    ``lw2g predict`` and ``lw2g.load`` use ``out`` like a run, with the same predictions. They need neither
+    the run nor its data, only the installed baseline, retrieval strategy and backbone: ``out`` contains no
+    code.
 
     Args:
         run: The directory of the run, or of an exported model.

@@ -66,7 +66,7 @@ _OF_A_MODEL = "Of a model that `lw2g start` or `lw2g export` has made: its class
     is_flag=True,
     help="Decisions, matrices, metrics, costs, deviations; of a model each class.",
 )
-@click.option("--explain", is_flag=True, help="Of a run: all of this, and what each number means.")
+@click.option("--explain", is_flag=True, help="Of a run: all that --all shows, and what each number means.")
 def show(run: Path, as_json: bool, whole_record: bool, explain: bool) -> None:
     """Print a few lines, or tables of everything."""
     manifest = manifest_of(run)

@@ -95,7 +95,7 @@ class Busy(Lw2gError):
 class Upload:
     """A file that is sent. Its name is shown; it never becomes a path, but for its ending."""
 
-    class_name: str
+    folders: Sequence[str]  # that of its class, then those in it
     name: str
     size: int = attrs.field(validator=attrs.validators.ge(0))
 
@@ -109,22 +109,20 @@ class Upload:
         return image_ending(self.name)
 
     def below(self, root: Path) -> Path:
-        """Return the folder of its class.
+        """Return the folder that it lies in.
 
         Raises:
-            DataError: No folder can have this name.
+            DataError: No folder can have such a name.
         """
-        name = composed(self.class_name.strip())
-        if not _can_be_a_folder(name):
-            raise DataError(f"no class can be called {shown(name)}", "give another name")
-        return root / name
+        names = [composed(name.strip()) for name in self.folders]
+        if wrong := [name for name in names if not _can_be_a_folder(name)]:
+            raise DataError(f"no class can be called {shown(wrong[0])}", "give another name")
+        return root.joinpath(*names)
 
 
 def _can_be_a_folder(name: str) -> bool:
     """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
-    if not is_name(name) or name.startswith("."):
-        return False
-    if "/" in name or "\\" in name:
+    if not is_name(name) or name.startswith(".") or "/" in name or "\\" in name:
         return False
     return 0 < len(name.encode(errors="replace")) <= _LONGEST
 
@@ -217,7 +215,8 @@ class Classroom:
                 path = upload.below(root) / f"{number:04d}{upload.ending}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._save(content, path, upload.size)
-                names[str(path)] = f"{upload.class_name}/{upload.name}"
+                names[str(path)] = shown("/".join([*upload.folders, upload.name]))
+            names[str(root)] = "the folder"
             with self._busy(f"learning from {counted(len(uploads), 'image')}"), _named(names):
                 with self._next() as out:
                     model, report = self._learned(root, out)
@@ -289,7 +288,7 @@ class Classroom:
         with TemporaryDirectory(dir=self._received.name) as made:
             path = Path(made) / f"image{upload.ending}"
             self._save(content, path, upload.size)
-            with self._forward, _named({str(path): upload.name}):
+            with self._forward, _named({str(path): shown(upload.name)}):
                 model = self._model
                 if model is None:
                     raise DataError(_NO_CLASS, _TEACH_ONE)
@@ -495,5 +494,5 @@ def _as_sent(text: str, names: Mapping[str, str]) -> str:
     for in_terminal, on_page in _ON_PAGE.items():
         text = text.replace(in_terminal, on_page)
     for path, name in names.items():
-        text = text.replace(repr(path), shown(name))
+        text = text.replace(repr(path), name).replace(f"{path}/", "")
     return text

@@ -160,8 +160,8 @@ def learn(
 
     A known name adds images to that class, any other name is a new class. No old image is read. With most
     heads the result equals that of learning all images at once. A head that ``start`` chose is chosen again
-    from all images so far, while these are few. A model of stored features learns from the training rows of a
-    file of these (``test``: from its test rows).
+    from all images so far, while these are few (with vit-tiny up to 4,096). A model of stored features learns
+    from the training rows of a file of these (``test``: from its test rows).
 
     To train a run on new classes: ``lw2g continue RUN --benchmark folder``.
 
@@ -247,10 +247,10 @@ def unlearn(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, dict[str, Any]]:
-    """Take a class or the last step of ``model`` back, and write the result into a new folder.
+    """Take back a class or the last step of ``model``, and write the result into a new folder.
 
-    The model has the same bits as if it had never been learned, and a head that was chosen is chosen again.
-    The numbers of other classes stay.
+    The new model has the same bits as if the class or step had never been learned, and a head that was chosen
+    is chosen again. The numbers of other classes stay.
 
     Args:
         model: A model (of :func:`start`, or exported), which is not changed.
@@ -378,7 +378,7 @@ def teach(
 
     Args:
         model: Its folder, of :func:`start` or exported; None where the page makes the first model.
-        backbone: Of a first model, such as vit-tiny.
+        backbone: That of a first model, without ``model``; such as vit-tiny.
         port: Port on 127.0.0.1; 0 for a free one.
         weights: The backbone's weights, if they have moved; None for their recorded source.
         device: cpu, cuda, cuda:N or mps; None for a GPU if present.

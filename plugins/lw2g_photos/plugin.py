@@ -28,7 +28,7 @@ def lw2g_commands() -> list[Command]:
         ),
         Command(
             name="unlearn",
-            help="Take a class or the last step of learning back.",
+            help="Take back a class or the last step of learning.",
             target="lw2g_photos.learn_commands:unlearn",
             group=PHOTOS,
             rank=7,

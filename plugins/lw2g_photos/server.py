@@ -193,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _predict(self) -> dict[str, Any]:
         name = self.query.get("name", [""])[0]
         reject = _rate(self.query.get("reject", [""])[0])
-        upload = Upload(class_name="", name=name, size=self.length)
+        upload = Upload(folders=(), name=name, size=self.length)
         return self.server.classroom.predict(upload, self.body, reject)
 
     def _undo(self) -> dict[str, Any]:
@@ -253,11 +253,13 @@ def _uploads(head: bytes, length: int) -> list[Upload]:
     """
     uploads = []
     try:
-        for class_name, name, size in json.loads(head):
+        for folders, name, size in json.loads(head):
+            if not isinstance(folders, list) or not folders:
+                raise ValueError(folders)
             # exactly int: 1e400 is JSON and no number, and a size below zero would make up for another one
             if type(size) is not int or size < 0:
                 raise ValueError(size)
-            uploads.append(Upload(class_name=str(class_name), name=str(name), size=size))
+            uploads.append(Upload(folders=[str(folder) for folder in folders], name=str(name), size=size))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError("the upload has no list of files", "send it from the page") from error
     if len(head) + sum(upload.size for upload in uploads) != length:

@@ -217,7 +217,7 @@ def test_the_page_says_that_the_head_has_changed(
     shutil.copytree(ones[0] / "1", tmp_path / "model")
     classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
     files = {path.name: path.read_bytes() for path in sorted((drawn / "cat" / "cat").iterdir())}
-    uploads = [Upload(class_name="cat", name=name, size=len(content)) for name, content in files.items()]
+    uploads = [Upload(folders=["cat"], name=name, size=len(content)) for name, content in files.items()]
     classroom.learn(uploads, BytesIO(b"".join(files.values())))
     classroom.close()
     *_, last = classroom.state()["check"]["warnings"]

@@ -38,6 +38,7 @@ from lw2g.model.places import reserved
 from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import percent
 from lw2g_photos import classroom as classroom_module
+from lw2g_photos.class_folders import read_class_folders
 from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload, _made
 from lw2g_photos.server import Server
 
@@ -111,7 +112,7 @@ def ask(server: Server, path: str, body: bytes | None = None, **changes: Any) ->
 
 def upload(*entries: tuple[str, str, bytes]) -> bytes:
     """Return the body of an upload of class, name and content."""
-    head = [[own, name, len(content)] for own, name, content in entries]
+    head = [[own.split("/"), name, len(content)] for own, name, content in entries]
     return json.dumps(head).encode() + b"\n" + b"".join(content for _, _, content in entries)
 
 
@@ -153,8 +154,8 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
     for start in ("model", "model", "model-taught-2/1"):
         classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
         image = png(2, len(ends))
-        one = Upload(class_name="cat", name="x.png", size=len(image))
-        broken = Upload(class_name="cat", name="y.png", size=2)
+        one = Upload(folders=["cat"], name="x.png", size=len(image))
+        broken = Upload(folders=["cat"], name="y.png", size=2)
         classroom.learn([one, broken], BytesIO(image + b"no"))
         # what is no image is left out, and named as it was sent
         said = classroom.state()["check"]["warnings"]
@@ -192,7 +193,7 @@ def test_a_first_step_that_fails_leaves_no_folder(first: Path, tmp_path: Path) -
     shutil.copytree(first, tmp_path / "model")
     classroom = Classroom(tmp_path / "model", load_catalogue(), device="cpu")
     with pytest.raises(DataError):
-        classroom.learn([Upload(class_name="cat", name="x.png", size=2)], BytesIO(b"no"))
+        classroom.learn([Upload(folders=["cat"], name="x.png", size=2)], BytesIO(b"no"))
     classroom.close()
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
@@ -224,9 +225,24 @@ def test_no_class_is_a_path(server: Server, tmp_path: Path) -> None:
     """Names that are no plain folder are refused, and nothing is written."""
     hostile = ("", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201)
     for name in hostile:
-        status, answer = ask(server, "/learn", pictures(name, count=1))
-        assert (status, "no class can be called" in answer["error"]) == (400, True), answer
+        for folders in ([name], ["cat", name], name.split("/")):
+            status, answer = ask(server, "/learn", json.dumps([[folders, "x.png", 0]]).encode() + b"\n")
+            assert (status, "no class can be called" in answer["error"]) == (400, True), answer
     assert [path.name for path in (tmp_path / "room").iterdir()] == ["model"]
+
+
+def test_folders_in_a_class_are_read_as_in_a_terminal(server: Server) -> None:
+    """Their images count to the class above them, with a note; splits are refused. No place here is named."""
+    image = png(3, 0)
+    splits = upload(("train/cat", "1.png", png(2, 0)), ("test/cat", "2.png", image))
+    status, answer = ask(server, "/learn", splits)
+    told = "the folder holds test/ and train/ and no classes; the class folders are in 'train': give that"
+    assert (status, answer["error"]) == (400, told)
+    sent = upload(("glass", "1.png", png(2, 0)), ("glass/close", "2.png", png(2, 1)), ("cat", "3.png", image))
+    state = ask(server, "/learn", sent)[1]
+    assert [(one["class"], one["images"]) for one in state["check"]["classes"]] == [("cat", 1), ("glass", 2)]
+    note = "images of subfolders count to the class folder above them: 'glass/close'"
+    assert note in state["check"]["warnings"]
 
 
 def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
@@ -239,7 +255,9 @@ def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
             upload(("cat", "x.png", image), ("dog", "y.png", image)),
             "lies in two classes, 'cat/x.png' and 'dog/y.png'",
         ),
-        (b'[["cat", "x.png", -1]]\n', "no list of files"),
+        (b'[[["cat"], "x.png", -1]]\n', "no list of files"),
+        (b'[["cat", "x.png", 0]]\n', "no list of files"),
+        (b'[[[], "x.png", 0]]\n', "no list of files"),
         (b"[" * 100_000 + b"\n", "no list of files"),
         (pictures("cat") + b"more", "another length"),
         (upload(*[("cat", "x.png", b"")] * (MOST_FILES + 1)), "501 files"),
@@ -257,7 +275,7 @@ def test_what_cannot_be_learned_is_said_in_one_line(server: Server) -> None:
 @pytest.mark.parametrize("size", ["1e400", "NaN", "-1", "1.5", "true", '"9"', "null", "[]", "9" * 5_000])
 def test_a_size_that_is_no_number_of_bytes_is_refused(server: Server, size: str) -> None:
     """Whatever JSON has in its place: status 400 and one line."""
-    head = f'[["new", "a.png", {size}]]\n'.encode()
+    head = f'[[["new"], "a.png", {size}]]\n'.encode()
     assert ask(server, "/learn", head + b"123") == (
         400,
         {"error": "the upload has no list of files; send it from the page"},
@@ -343,7 +361,7 @@ def test_an_upload_that_drips_keeps_nobody_waiting(path: str, server: Server) ->
     content, complaints, answers = Dripping(), list[str](), list[int]()
 
     def drip() -> None:
-        one = Upload(class_name="cat", name="x.png", size=9)
+        one = Upload(folders=["cat"], name="x.png", size=9)
         room = server.classroom
         send = partial(room.learn, [one]) if path == "learn" else partial(room.predict, one, reject=0.1)
         with pytest.raises(DataError) as told:
@@ -825,6 +843,32 @@ def test_an_image_beside_class_folders_makes_no_class(server: Server, tmp_path: 
         give[1]()
         page.wait_for_selector("#message:has-text('learned 6 images; the model is now')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light"]
+
+
+@pytest.mark.slow
+def test_the_page_finds_the_classes_that_a_terminal_finds(server: Server, tmp_path: Path) -> None:
+    """A class is a folder in the one that is given, or each of several; folders in it belong to it."""
+    photos = tmp_path / "photos"
+    for shade, name in enumerate(("light", "light/close", "pale/images", "white")):
+        folder(photos, name, 2, count=2 + shade)
+    for number, path in enumerate(sorted(photos.rglob("*.png"))):
+        path.write_bytes(png(3, number))
+    found = [[name, str(len(one.paths))] for name, one in read_class_folders(photos).items()]
+    with in_browser() as page:
+        page.goto(server.address)
+        page.wait_for_selector("#classes tr")
+        ways = (
+            partial(page.set_input_files, "#folders", photos),
+            partial(drop, page, [photos]),
+            partial(drop, page, sorted(photos.iterdir())),
+        )
+        for way in ways:
+            way()
+            page.wait_for_selector("#message:has-text('learned 14 images; the model is now')")
+            rows = page.locator("#classes tr").all_inner_texts()
+            assert [row.split()[:2] for row in rows] == [["black", "6"], ["grey", "6"], *found]
+            page.click("#undo")
+            page.wait_for_selector("#message:has-text('the last step is undone')")
 
 
 @pytest.mark.slow
