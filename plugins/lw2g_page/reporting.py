@@ -73,10 +73,10 @@ def report(
         DataError: There is no run that can be read, or no store.
         ConfigError: A column or what to mix is unknown, or the runs of one table cannot be compared.
     """
-    for run in runs:
-        if os.fspath(run).lower().endswith((".html", ".htm")) and not os.path.isdir(run):
+    for place in runs:
+        if os.fspath(place).lower().endswith((".html", ".htm")) and not os.path.isdir(place):
             raise ConfigError(
-                f"{os.fspath(run)!r} is the name of a page and no run",
+                f"{os.fspath(place)!r} is the name of a page and no run",
                 "write a page: lw2g report RUNS --html page.html",
             )
     _require_names("columns", columns)
