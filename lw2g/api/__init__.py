@@ -9,7 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.arguments import METHODS, SHORT, as_options, choice_of_word, with_short, word_of_method
+from lw2g.api.arguments import (
+    METHODS,
+    SHORT,
+    as_options,
+    as_plain,
+    choice_of_word,
+    with_short,
+    word_of_method,
+)
 from lw2g.api.experiment import Begun, experiment_of, fork_of
 from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
@@ -97,7 +105,7 @@ def run(
         Interrupted: Ctrl-C stopped the run, which can be resumed.
     """
 
-    if "seeds" in options or isinstance(options.get("seed"), list | tuple | range):
+    if "seeds" in options or isinstance(as_plain(options.get("seed")), list | tuple | range | set):
         raise ConfigError(
             "seed: a call runs one",
             "for several [lw2g.run(..., seed=seed) for seed in seeds], or lw2g.sweep with the axes "

@@ -32,6 +32,7 @@ __all__ = [
     "SINGLE",
     "RunConfig",
     "as_options",
+    "as_plain",
     "as_typed",
     "backbone_as_typed",
     "choice_of_word",
@@ -82,7 +83,9 @@ def as_options(
     names: dict[str, Any] = {}
     keyed: dict[str, Any] = {}
     for kind, choice in given.items():
-        if isinstance(choice, dict):
+        # splits of images have the names that a Hugging Face DatasetDict gives them
+        is_images = kind == "benchmark" and isinstance(choice, dict) and "train" in choice
+        if isinstance(choice, dict) and not is_images:
             choice, options_of_choice = _name_and_options(kind, choice)
             keyed |= options_of_choice
         if kind == "benchmark":
@@ -93,7 +96,8 @@ def as_options(
     spelled = {SHORT[kind]: str(kind) for kind, choice in names.items() if choice is not None}
     for key, value in {**keyed, **options}.items():
         _require_no_object(key, value)
-    for key, value in options.items():
+    for key, given_value in options.items():
+        value = as_plain(given_value)
         if key in NAMED_BY and isinstance(value, str):
             meant = {NAMED_BY[key]: value}
             raise ConfigError(f"{key}: no such argument", f"write **{meant}")
@@ -106,6 +110,14 @@ def as_options(
         spelled[dotted] = key
         keyed[dotted] = value
     return with_short(keyed, names)
+
+
+def as_plain(value: Any) -> Any:
+    """Return an array or a number of numpy or torch as a list or a number, and anything else as it is.
+
+    Options are compared, and written to files.
+    """
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def word_of_method(given: Mapping[str, Any], spelled: str = "{}") -> str:
@@ -376,7 +388,9 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
         ConfigError: It has no name.
     """
     if "name" not in choice:
-        raise ConfigError(f"{kind}: {choice!r} has no name", f'write {kind}={{"name": ..., "option": ...}}')
+        raise ConfigError(
+            f"{kind}: {shown(choice)} has no name", f'write {kind}={{"name": ..., "option": ...}}'
+        )
     named_options = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
     return choice["name"], named_options
 

@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from lw2g.config.toml import parse_value
-from lw2g.errors import ConfigError, counted, nearest
+from lw2g.errors import ConfigError, counted, nearest, shown
 from lw2g.registry.catalogue import load_catalogue
 
 if TYPE_CHECKING:
@@ -87,6 +87,17 @@ class RunRecord(dict[str, Any], _InFolder, Tabular):
     def metrics(self) -> dict[str, float | None]:
         """The metrics by name."""
         return dict(self["metrics"])
+
+    if not TYPE_CHECKING:  # to a type checker a name that is no attribute stays an error
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse a name that is no attribute, with where the record has it."""
+            where = ""
+            if name in self:
+                where = f"; it is record[{name!r}]"
+            elif name in self.get("metrics", ()):
+                where = f"; it is record.metrics[{name!r}]"
+            raise AttributeError(f"the record of a run has no attribute {name!r}{where}")
 
     def rows(self) -> list[Row]:
         """Return the accuracy of every task after every task, in percent; tasks count from 1."""
@@ -281,6 +292,8 @@ def _condition(text: str) -> tuple[str, Any]:
     """
     from lw2g.sweeps.grid import settings_of
 
+    if not isinstance(text, str):
+        raise ConfigError(f"--where: expected KEY=VALUE but got {shown(text)}", "write it like seed=0")
     key, equals, value = text.partition("=")
     if value.startswith("="):
         remedy = f"write {key.strip()}={value.lstrip('= ')}"

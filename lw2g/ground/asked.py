@@ -53,6 +53,8 @@ def as_asked(text: str) -> str:
     'pass it with weights=FILE'
     >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
     "for photos: backbone='vit-tiny' (23 MB)"
+    >>> as_asked("write a page: lw2g report RUNS --html page.html")
+    "write a page: lw2g.report(RUNS).save('page.html')"
     >>> as_asked("it is a head; --baseline simple-cil --set baseline.head=lda")
     "it is a head; give baseline='simple-cil', 'baseline.head': 'lda'"
     """
@@ -106,15 +108,18 @@ def _as_call(command: str, before: str) -> str:
         return command
     arguments = list(map(_as_value, words[:num_first]))
     options = iter(words[num_first:])
+    saved = ""
     for option in options:
         if option == "--learnable":
             arguments.append("learnable=True")
+        elif option == "--html":  # the report that Python gets writes its page
+            saved = f".save({_as_value(next(options, ''))})"
         elif option == "--set":
             arguments.append(f"settings={{{_as_item(next(options, ''))}}}")
         else:
             argument = _as_argument(option.removeprefix("--"))
             arguments.append(f"{argument}={_as_value(next(options, ''))}")
-    return f"{quote}lw2g.{name}({', '.join(arguments)}){quote}"
+    return f"{quote}lw2g.{name}({', '.join(arguments)}){saved}{quote}"
 
 
 def _as_argument(option: str) -> str:

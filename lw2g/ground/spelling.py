@@ -41,6 +41,13 @@ _PLAIN: Mapping[str, tuple[type, str]] = {
     "str": (str, "a text"),
 }
 """Annotations, without a None that is added, of parameters that take such alone: its type and name."""
+_ELSEWHERE: Mapping[tuple[str, str], str] = {
+    **dict.fromkeys(
+        (("report", "html"), ("report", "out")), "write a page: lw2g report RUNS --html page.html"
+    ),
+    ("report", "format"): 'a report has its texts: lw2g.report(RUNS).to_text("latex")',
+}
+"""Function and an argument that it does not have -> what does it; the command has options for it."""
 _LONGEST_NAME = 255
 """The most bytes of a name of a file on the usual file systems."""
 _LONGEST_PATH = 4095
@@ -163,7 +170,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             bound = signature.bind(*args, **kwargs)
         except TypeError:
             if inspect.Parameter.VAR_KEYWORD not in kinds:
-                _require_known(kwargs, signature.parameters)
+                _require_known(kwargs, signature.parameters, function.__name__)
             _require_named(signature, args)
             _require_given(signature, args, kwargs)
             return function(*args, **kwargs)  # it knows best which argument is wrong
@@ -192,7 +199,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     return with_paths
 
 
-def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
+def _require_known(given: Iterable[str], parameters: Iterable[str], function: str) -> None:
     """Refuse a keyword argument that a function does not have.
 
     Raises:
@@ -201,6 +208,8 @@ def _require_known(given: Iterable[str], parameters: Iterable[str]) -> None:
     known = [name for name in parameters if name != "self"]
     for name in given:
         if name not in known:
+            if meant := _ELSEWHERE.get((function, name)):
+                raise ConfigError(f"{name}: no such argument", meant)
             raise ConfigError(
                 f"{name}: no such argument{nearest(name, known)}", f"it takes {', '.join(known)}"
             )

@@ -365,7 +365,10 @@ class PolicyComponent(Component):
 
     def reads(self, config: Any) -> tuple[str, ...]:
         """Return the names of the measures that the policy reads under given options."""
-        return self.measures(config) if callable(self.measures) else self.measures
+        names = self.measures(config) if callable(self.measures) else self.measures
+        if isinstance(names, str):
+            raise ConfigError(f"policy {self.name!r}: measures is the text {names!r}", f"write ({names!r},)")
+        return names
 
 
 @attrs.frozen(kw_only=True)

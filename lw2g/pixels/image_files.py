@@ -21,7 +21,7 @@ import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
-from lw2g.errors import DataError, misspelt
+from lw2g.errors import DataError, first_line, misspelt
 from lw2g.ground.spelling import expanded, is_web_address
 from lw2g.pixels.heic import reads_heic, register_heic, way_out
 from lw2g.pixels.open_files import content_of
@@ -367,6 +367,12 @@ def pixels_of(image: Any) -> Tensor:
     if isinstance(image, Crop):
         return read_image(image)
     if isinstance(image, Image.Image):
+        try:
+            image.load()
+        except (OSError, SyntaxError, ValueError) as error:  # it was closed, or its file is cut short
+            raise DataError(
+                f"a PIL image cannot be read ({first_line(error)})", "open it anew, or give its path"
+            ) from error
         return to_rgb(image)
     if isinstance(image, bytes | bytearray | memoryview):
         return read_content(bytes(image))

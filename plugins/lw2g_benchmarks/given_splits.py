@@ -199,6 +199,9 @@ def read_split(data: Any, name: str, root: Path | None) -> GivenSplit:
     """
     if isinstance(data, tuple) and len(data) == 2:
         images, labels = data
+        for each in data:
+            if not hasattr(each, "__len__"):
+                raise DataError(f"benchmark: {name} has a {type(each).__name__} in (images, labels)", _FORMS)
         if len(images) != len(labels):
             raise DataError(
                 f"benchmark: {name} has {counted(len(images), 'image')} and {counted(len(labels), 'label')}",

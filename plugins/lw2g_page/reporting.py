@@ -9,7 +9,7 @@ import html
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lw2g.api.tabular import Row, Tabular, html_table
 from lw2g.disk.sealed import write_atomically
-from lw2g.errors import ConfigError, DataError, counted, nearest
+from lw2g.errors import ConfigError, DataError, counted, nearest, shown
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
@@ -73,7 +73,15 @@ def report(
         DataError: There is no run that can be read, or no store.
         ConfigError: A column or what to mix is unknown, or the runs of one table cannot be compared.
     """
-    mixed = (mix,) if isinstance(mix, str) else tuple(mix)
+    for place in runs:
+        if os.fspath(place).lower().endswith((".html", ".htm")) and not os.path.isdir(place):
+            raise ConfigError(
+                f"{os.fspath(place)!r} is the name of a page and no run",
+                "write a page: lw2g report RUNS --html page.html",
+            )
+    _require_names("columns", columns)
+    _require_names("mix", mix)
+    mixed = (mix,) if isinstance(mix, str) else tuple(mix or ())
     for kind in mixed:
         if kind not in MIXABLE:
             choices = ", ".join(map(repr, MIXABLE))
@@ -126,6 +134,19 @@ def report(
         require_row(tables, against, catalogue)
     command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
+
+
+def _require_names(argument: str, given: Any) -> None:
+    """Refuse what is neither a text nor a list of texts; None is left to the function.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    names = given if isinstance(given, Iterable) else [given]
+    if given is not None and not all(isinstance(name, str) for name in names):
+        raise ConfigError(
+            f"{argument}: expected names but got {shown(given)}", "give a text, or a list of them"
+        )
 
 
 def _beside_the_grid(places: Sequence[str | PathLike[str]], found: Sequence[ReportedRun]) -> list[str]:
@@ -232,7 +253,7 @@ class Report(Tabular):
             "csv": render.as_csv,
             "json": render.as_json,
         }
-        if form not in forms:
+        if form not in tuple(forms):  # a list, too, which a dict cannot look up
             raise ConfigError(f"no such form {form!r}", f"choose one of {', '.join(forms)}")
         return forms[form](self.tables, self._columns, self._against, self._missing)
 
@@ -256,6 +277,8 @@ class Report(Tabular):
         from lw2g_page.page import MARK
 
         out = Path(out)
+        if out.is_dir():
+            raise ConfigError(f"{str(out)!r} is a folder", "name a file in it, such as page.html")
         # only a report is written over: --html may name a file of the user's by mistake
         if out.exists() and not out.read_bytes().startswith(MARK.encode()):
             raise ConfigError(

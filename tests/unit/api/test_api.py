@@ -267,6 +267,22 @@ def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
     assert record["config"]["baseline"]["head"] == "lda"
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"seed": np.array([0, 1])}, "seed: a call runs one"),
+        ({"benchmark.class_order": np.arange(3), "baseline": "nope"}, "no baseline is called 'nope'"),
+        ({"benchmark": {"train": (np.zeros((2, 8, 8)), [0, 1])}}, "the splits train and test but got train"),
+        ({"benchmark": {"images": np.zeros((99, 9))}}, r"benchmark: .*\.\.\. \(.* characters\) has no name"),
+    ],
+)
+def test_arrays_as_options_are_taken_as_lists(options, told):
+    """What is wrong is told in a line; splits by their names are images and no component."""
+    with pytest.raises((ConfigError, DataError), match=told) as caught:
+        lw2g.run(**options)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
     """By every function, before anything is read."""
     for call, meant in (
@@ -277,6 +293,9 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
         ),
         (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
         (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
+        (lambda: lw2g.report(tmp_path, html="a"), r"html: .*: lw2g\.report\(RUNS\)\.save\('page\.html'\)$"),
+        (lambda: lw2g.report(tmp_path, "a.html"), r"'a.html' is the name of a page .*\.save\("),
+        (lambda: lw2g.report(tmp_path, format="csv"), r"format: .*\.to_text\("),
     ):
         with pytest.raises(ConfigError, match=meant):
             call()
@@ -454,6 +473,7 @@ def test_labels_may_be_names(tmp_path, capsys, share):
         ([((TRAIN[0] * 2.0, TRAIN[1]), TEST)], "image 0: pixels of float64 from .* have no known range"),
         ([(TRAIN, (TEST[0][:0], TEST[1][:0]))], "task-1/test holds no image"),
         ([(TRAIN, 7)], "task-1/test is a int, and no data set"),
+        ([((TRAIN[0], None), TEST)], r"task-1/train has a NoneType in \(images, labels\); give"),
         ([TRAIN[0]], r"expected \(train, test\) for task-1 but got a ndarray"),
         ([{"train": TRAIN}], "expected the splits train and test but got train"),
         ([], "no task was given"),

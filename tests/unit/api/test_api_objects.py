@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -314,6 +315,18 @@ def test_a_failing_callback_stops_nothing(tmp_path):
 
 
 # -- results ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_no_attribute_of_a_record_is_told_where_it_is(whole):
+    """A metric and a key of the record; what copies and stores records is not disturbed."""
+    record, _, _ = whole
+    for name, where in (("faa", r"it is record\.metrics\['faa'\]"), ("nope", "'nope'$")):
+        with pytest.raises(AttributeError, match=where):
+            getattr(record, name)
+    with pytest.raises(AttributeError, match=r"it is record\['accuracy_matrix'\]$"):
+        _ = record.accuracy_matrix
+    copied = pickle.loads(pickle.dumps(record))
+    assert (copied, copied.path) == (record, record.path)
 
 
 def test_results_are_tables(whole):

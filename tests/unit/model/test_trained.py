@@ -330,11 +330,12 @@ def test_entries_have_the_names_of_files_and_uploads(model, pixels, tmp_path):
         ("A" * 300, r"'image 2': 'A+\.\.\. .* is too long for a path; .* decode it and give the bytes"),
         ("a\0b.png", r"'image 2': no path can be called 'a\\x00b.png'; leave the NUL"),
         (BytesIO(), "'image 2': an open file cannot be read .*; open it to read bytes"),
+        (Image.new("RGB", (8, 8)), "'image 2': a PIL image cannot be read .*; open it anew"),
     ],
 )
 def test_an_image_that_cannot_be_used_is_told_by_its_name(model, pixels, bad, told):
     """Where it ends the call, and in part as the entry of its own: the others have their answers."""
-    if isinstance(bad, BytesIO):
+    if isinstance(bad, BytesIO | Image.Image):
         bad.close()
     images = [pixels[0], bad, pixels[1]]
     for call in (model, model.features, model.predict):

@@ -217,6 +217,10 @@ def test_what_is_wrong_with_a_plugin_is_its_own_problem(bad, said):
     ("record", "said"),
     [
         (lambda: policy("one", measures="hindrance"), "policy 'one': measures is the text 'hindrance'"),
+        (
+            lambda: policy("one", measures=lambda config: "hindrance").reads(None),
+            "policy 'one': measures is the text 'hindrance'",
+        ),
         (lambda: policy("one", default_constraints="cpk"), "default_constraints is the text 'cpk'"),
         (lambda: attrs.evolve(policy("one"), aliases="other"), "aliases is the text 'other'"),
         (

@@ -437,6 +437,22 @@ def test_python_refuses_what_no_table_may_mix(folder, mix):
         lw2g.report(folder, mix=mix)
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda folder: lw2g.report(folder, columns=3), "columns: expected names but got 3; give a text"),
+        (lambda folder: lw2g.report(folder, mix=[3]), r"mix: expected names but got \[3\]; give a text"),
+        (lambda folder: lw2g.report(folder).to_text(["md"]), r"no such form \['md'\]; choose one of md"),
+        (lambda folder: lw2g.report(folder).save(folder), "is a folder; name a file in it"),
+        (lambda folder: lw2g.runs(folder).where(3), "where: expected KEY=VALUE but got 3"),
+    ],
+)
+def test_python_refuses_what_is_no_name(folder, call, told):
+    """An argument of another type ends in a line of lw2g, and in none of Python's."""
+    with pytest.raises(lw2g.ConfigError, match=told):
+        call(folder)
+
+
 def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
     """Seeds are no class orders, two of them tell little, and a row without a pair says what it has."""
     lines = call("report", folder, "--against", "always").splitlines()
