@@ -222,7 +222,7 @@ def test_streams_that_are_no_independent_evidence_are_told(script, above, told):
         (
             ["tiny"],
             ["turns", "x"],
-            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 report streams",
+            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 streams",
         ),
     ],
 )
