@@ -68,7 +68,7 @@ LEGEND = """
   and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow;
   where `lda` depends on no order, one run of it stands for all. The shrinkage of `lda` [is not
   tuned](frozen_tables.md#how-an-image-becomes-a-square). The rows are sorted by this column; differences
-  between them are not tested. Rows of fewer orders cannot be compared with the others by any column. Of
+  between them are not tested. Rows of fewer orders cannot be compared with the others. Of
   {legend/rows/several}
   intervals over several orders {legend/rows/few} exclude zero. The t intervals of these, over orders alone,
   contain zero for {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.

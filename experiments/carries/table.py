@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 
 DIFFERENCES = (
+    ("affine minus none (no expert)", ("affine", False), ("none", False)),
     ("gate minus affine (no expert)", ("gate", False), ("affine", False)),
     ("gate minus none (no expert)", ("gate", False), ("none", False)),
     ("gate minus none (both with expert)", ("gate", True), ("none", True)),
@@ -37,7 +38,7 @@ DIFFERENCES = (
     ("none with expert minus raw `lda`", ("none", True), ("raw", False)),
     ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),
 )
-JUDGED_DIFFERENCES = tuple(DIFFERENCES[place] for place in (0, 1, 2, 3, 5))
+JUDGED_DIFFERENCES = tuple(own for own in DIFFERENCES if own[0] != "none with expert minus raw `lda`")
 
 
 def roles() -> dict[str, str]:

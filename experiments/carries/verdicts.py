@@ -121,18 +121,18 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
 
 
 def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield what the gate gains over no carry on report streams, alone and beside the frozen expert."""
+    """Yield what `affine` and the gate gain over no carry, the gate beside the frozen expert, too."""
     size = max(plan["sizes"])
     told = []
-    for expert in (False, True):
-        gate, none = ({"carry": carry, "expert": expert} for carry in ("gate", "none"))
+    for carry, expert in (("affine", False), ("gate", False), ("gate", True)):
+        left, none = ({"carry": name, "expert": expert} for name in (carry, "none"))
         apart = {
-            stream: less(chosen(cells, stream, plan["main"], size), gate, none) for stream in plan["streams"]
+            stream: less(chosen(cells, stream, plan["main"], size), left, none) for stream in plan["streams"]
         }
         told.append(_sides(apart))
     text = (
-        f"The gate's own share at {size} px, against no carry: without the expert it is {told[0]}; "
-        f"beside the expert {told[1]} ([table](#what-the-study-finds))."
+        f"Against no carry, at {size} px: `affine` is {told[0]}; the gate {told[1]}; "
+        f"with the expert, the gate is {told[2]} ([table](#what-the-study-finds))."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
@@ -153,11 +153,14 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     found = [f"at {size} px {verdict[0]}" for size, verdict in told.items() if verdict is not None]
     if not found:
         return ""
+    leaning = ("undecided", "refuted by the mean alone")
+    spread = all(verdict[0].startswith(leaning) for verdict in told.values() if verdict is not None)
     return (
         "(i) measures the loss among old classes alone, which a motion of all of them changes little; the "
         "loss may come where new classes, which a carry does not move, join old ones that it moved. So *left "
         "out* was added when cells had been seen (exploratory): the FAA that `affine` gains where this one "
         f"step is not carried. By it (i) is {', '.join(found)}."
+        f"{' These intervals have 0 in them: it decides nothing.' if spread else ''}"
     )
 
 

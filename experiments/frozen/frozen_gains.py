@@ -110,7 +110,8 @@ def table(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     for row in gains(known, runs, METHOD):
         other = every.get(row.stream)
         cells = [_cell(row), "-" if other is None else _cell(other)]
-        yield f"| {row.stream} | {row.images} | {row.lda:.1f} | {' | '.join(cells)} |"
+        name = row.stream if FACTS[row.stream]["role"] == "report" else f"*{row.stream}*"
+        yield f"| {name} | {row.images} | {row.lda:.1f} | {' | '.join(cells)} |"
 
 
 def _cell(row: Gain) -> str:
@@ -145,17 +146,14 @@ def _spread(values: list[float]) -> str:
 
 def words(known: Mapping[str, Stream], runs: Trained) -> Iterator[str]:
     """Yield in sentences what the rows come to, and what of it is the head."""
-    first, every = (_sides(gains(known, runs, method)) for method in (METHOD, EVERY_TASK))
+    first = _sides(gains(known, runs, METHOD))
     yield (
         "Of {rows} rows training on the first task is above `--recommended` in {above} ({surely_above} with "
-        "its interval), below in {below} ({surely_below}); "
-    ).format(**first) + (
-        "training on every task: above in {above} ({surely_above}), below in {below} ({surely_below})."
-    ).format(**every)
+        "its interval), below in {below} ({surely_below})."
+    ).format(**first)
     yield (
         "Rows are not independent: `few-*` of one data set share test images, `cifar-second` and "
-        "`cifar-whole` share images, and streams named `-first` are development streams, as `caltech`, "
-        "`pacs-photo-cartoon` and `turns-small` are."
+        "`cifar-whole` share images."
     )
     over = {name: own.mean for name, own in few(runs, EVERY_TASK, "lda").items()}
     if over:

@@ -123,15 +123,16 @@ def _ends(known: Streams, runs: Trained, name: str) -> list[str]:
 CHOICE = {
     TRAINED: "training",
     "recommended": "training on every task",
-    "ranpac-joined": "adapters of the first task, ridge on 12 layers",
+    "ranpac-joined": "adapters of the first task",
     "one-set": "one prompt set",
 }
-"""The trained rows of the page on what to use, with what stands above them."""
+"""The trained rows of the page on what to use, with the headings of their sections."""
 
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield what floors and each kind of training have more than the frozen answer, and forwards."""
-    yield f"| | frozen answer | `lda` | random units | {' | '.join(CHOICE.values())} |"
+    links = [f"[{heading}](#{heading.replace(' ', '-')})" for heading in CHOICE.values()]
+    yield f"| | [frozen answer](#the-frozen-answer) | `lda` | random units | {' | '.join(links)} |"
     yield f"| --- |{' ---: |' * (3 + len(CHOICE))}"
     for name in names_of("report"):
         if name in known:

@@ -74,7 +74,7 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
     cells = [f"{found[name]}, n={found[name].orders}" if name in found else "-" for name in names]
     yield f"| | {' | '.join(names)} |"
     yield f"| --- |{' ---: |' * len(names)}"
-    yield f"| {RULE['cheaper']}, minus {RULE['held']} | {' | '.join(cells)} |"
+    yield f"| `{RULE['cheaper']}` minus training on every task | {' | '.join(cells)} |"
     yield ""
     if found:
         yield f"Its interval here is {reasons(found)}. So `--trained` is to be: **{verdict(found)}**."

@@ -33,7 +33,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         "- The frozen answer is above `lda` ([shrinkage not tuned]"
         f"(frozen_tables.md#how-an-image-becomes-a-square)), with its interval, on {over_lda}; above "
-        f"random units on {over_units}; below either on {', '.join(below) or 'none'}."
+        f"random units on {over_units}; below either on {', '.join(below) or 'none'}. Its layers were "
+        "[chosen](leaderboard.md#what-choices-have-seen) on all of these but turns."
     )
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
@@ -133,11 +134,12 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
             f"points (above, with its interval, at {frozen_fewer.images_on(fewer, 1)} images a class)."
         )
     every = list(frozen_gains.gains(known, runs, frozen_gains.EVERY_TASK))
+    surely_below = [row for row in every if row.high < 0]
+    of_one = sum(row.orders == 1 for row in surely_below)
     yield (
         "Training on every task is above `--recommended`, with its interval, on "
         f"{sum(row.low > 0 for row in every)} of the {len(every)} rows of the [second table]"
-        "(#by-the-number-of-images-a-class), below on "
-        f"{sum(row.high < 0 for row in every)}."
+        f"(#by-the-number-of-images-a-class), below on {len(surely_below)} ({of_one} of one order)."
     )
 
 
@@ -254,6 +256,11 @@ def told(stored: Any) -> dict[str, str]:
     fields["{frozen/report/right}"] = f"{min(right)} to {max(right)}"
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
+    less_lda = [less_floors(known, runs, name)[0] for name in names_of("report")]
+    fields["{lda/frozen/most-below}"] = f"{max(own.mean for own in less_lda):.0f}"
+    behind = [side_of_zero(own.low, own.high) for own in less_lda]
+    for side, sign in (("below", 1), ("above", -1)):
+        fields[f"{{lda/frozen/number-{side}}}"] = str(behind.count(sign) or "none")
     floors = {name: less_the_better(known, runs, name) for name in names_of("report")}
     above_floors = [name for name, own in floors.items() if round(own.low, 1) > 0]
     below_floors = [name for name, own in floors.items() if round(own.high, 1) < 0]
@@ -299,7 +306,7 @@ def _sides_told(known: Streams, runs: Trained, method: str) -> str:
     told = [f"{side} on {_listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     undecided = number - len(above) - len(below)
     part = f"all {number}" if undecided == number else f"{undecided} of the {number}"
-    told.append(f"undecided on {part} report streams that it ran on")
+    told.append(f"undecided on {part} streams that it ran on")
     return ", ".join(told)
 
 

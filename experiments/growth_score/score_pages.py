@@ -88,7 +88,7 @@ SHORT = {
     "joins": "`affinity` puts a task with its domain at least as often as `min`",
     "accuracy": "the policies end within two points of each other",
     "keep-fewer": "`keep` makes at most 80 % of the sets of `always`",
-    "keep-equal": "`keep` ends no lower than `always` by a point",
+    "keep-equal": "`keep` ends at most a point below `always`",
     "keep-buys": "`keep` ends above the better of `always` and `one`",
     "keep-order": "the sets of `keep` depend on the order more than those of `min`",
     "report-fewer": "keep-fewer on report streams",

@@ -175,8 +175,8 @@ def test_a_margin_is_against_the_better_of_two(script):
     assert "less none -25.0" in line
 
 
-def test_the_gate_is_set_against_no_carry_alone_and_beside_the_expert(script):
-    """A page that tells the two together says nothing of what a carry gains."""
+def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(script):
+    """A page that tells them together, or the gate alone, says nothing of what a carry gains."""
     every = range(6)
     cells = [
         a_cell(
@@ -189,9 +189,10 @@ def test_the_gate_is_set_against_no_carry_alone_and_beside_the_expert(script):
     plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns", "tiny"]}
     told = " ".join(script("verdicts").gains(plan, cells))
     assert (
-        "without the expert it is above on `turns`, below on `tiny`; beside the expert undecided on all"
+        "`affine` is below on `tiny`, undecided on `turns`; the gate above on `turns`, below on `tiny`"
         in told
     )
+    assert "with the expert, the gate is undecided on all" in told
 
 
 def test_a_motion_is_set_against_the_median_of_earlier_ones(script, monkeypatch):
@@ -257,7 +258,7 @@ def test_report_streams_share_no_image_with_development_but_where_it_is_said(scr
     )
     for name, paths in used.items():
         if known[name]["role"] == "report":
-            assert bool(paths & development) != known[name]["shares"].startswith("no image"), name
+            assert bool(paths & development) != known[name]["shares"].startswith("shares no image"), name
             assert {path.parents[1].name for path in paths & development} <= {"pacs_128", "caltech100_128"}
         classes = known[name].get("classes", known[name]["tasks"] * known[name]["increment"])
         assert all(len(order) == classes for order in streams[name])

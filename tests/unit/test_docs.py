@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lw2g.config.describe import describe_options
+from lw2g.config.resolve import resolve
 from lw2g.registry.catalogue import load_catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,14 +76,17 @@ def test_the_page_of_commands_says_which_policies_bring_constraints() -> None:
     assert said in (DOCS / "commands.md").read_text(encoding="utf-8")
 
 
-def test_the_page_of_sweeps_names_the_prompt_methods_that_cannot_grow() -> None:
-    """Without a policy they run under `always`, all other prompt methods under `min`."""
+def test_the_page_of_sweeps_says_under_which_policy_a_method_runs() -> None:
+    """Every method that grows, of prompts or not, runs under one default, and every other under another."""
     catalogue = load_catalogue()
-    _, _, listed = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n- Prompts: ")
-    prompts = re.findall(r"`([\w-]+)`", listed.partition("\n- ")[0])
-    fixed = [f"`{name}`" for name in prompts if catalogue.get("baseline", name).growth == "fixed"]
+    ran: dict[bool, set[str]] = {True: set(), False: set()}
+    for name in catalogue.names("baseline"):
+        grows = catalogue.get("baseline", name).growth != "fixed"
+        ran[grows].add(resolve(catalogue, baseline=name).config.policy.name)
+    (growing,), (fixed,) = ran[True], ran[False]
     page = (DOCS / "howto" / "sweeps.md").read_text(encoding="utf-8")
-    assert f"({', '.join(fixed)}: under `always`)" in page
+    said = f"grows](../components.md) runs under `{growing}` and its constraints, any other under `{fixed}`"
+    assert said in page
 
 
 def test_every_component_has_a_page_with_all_its_options(components: dict[str, str]) -> None:

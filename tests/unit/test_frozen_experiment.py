@@ -173,15 +173,16 @@ def test_fewer_images_of_the_same_classes_are_paired_by_image(script, monkeypatc
 
 
 def test_a_line_of_a_stream_has_intervals_of_both_trainings_and_orders_above_one(script, monkeypatch):
-    """Bold is decided; one order has no n, and a stream that one training did not run on a dash."""
+    """Bold is decided, italic no report stream; one order has no n, and what did not run is a dash."""
     gains = script("frozen_gains")
     ends = {"images": 20, "lda": 60.0}
     few = gains.Gain(stream="few", gain=-1.0, low=-3.0, high=1.0, orders=1, chosen_on="", **ends)
     many = gains.Gain(stream="many", gain=2.0, low=1.0, high=3.0, orders=5, chosen_on="", **ends)
     rows = {gains.METHOD: [few, many], gains.EVERY_TASK: [attrs.evolve(few, gain=0.0, low=0.0, high=0.0)]}
     monkeypatch.setattr(gains, "gains", lambda known, runs, method: rows[method])
+    monkeypatch.setattr(gains, "FACTS", {"few": {"role": "surface"}, "many": {"role": "report"}})
     _, _, first, second = gains.table({}, {})
-    assert first == "| few | 20 | 60.0 | -1.0 [-3.0, +1.0] | the same |"
+    assert first == "| *few* | 20 | 60.0 | -1.0 [-3.0, +1.0] | the same |"
     assert second == "| many | 20 | 60.0 | **+2.0** [+1.0, +3.0], n=5 | - |"
 
 
@@ -216,12 +217,12 @@ def test_streams_that_are_no_independent_evidence_are_told(script, above, told):
 @pytest.mark.parametrize(
     ("above", "below", "told"),
     [
-        ([], [], "undecided on all 3 report streams that it ran on"),
-        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 report streams that it ran on"),
+        ([], [], "undecided on all 3 streams that it ran on"),
+        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 streams that it ran on"),
         (
             ["tiny"],
             ["turns", "x"],
-            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 report streams",
+            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 streams",
         ),
     ],
 )
