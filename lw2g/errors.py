@@ -73,12 +73,12 @@ class Lw2gError(Exception):
         return as_asked(with_remedy(self.what, self.remedy))
 
 
-class UnknownComponentError(Lw2gError):
-    """A component name that no loaded plugin registers."""
-
-
 class ConfigError(Lw2gError):
     """Arguments or options that cannot be used; each is named."""
+
+
+class UnknownComponentError(ConfigError):
+    """A component name that no loaded plugin registers."""
 
 
 class PluginError(Lw2gError):

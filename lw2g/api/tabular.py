@@ -92,12 +92,19 @@ class RunRecord(dict[str, Any], _InFolder, Tabular):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Refuse a name that is no attribute, with where the record has it."""
-            where = ""
-            if name in self:
-                where = f"; it is record[{name!r}]"
-            elif name in self.get("metrics", ()):
-                where = f"; it is record.metrics[{name!r}]"
-            raise AttributeError(f"the record of a run has no attribute {name!r}{where}")
+            raise AttributeError(f"the record of a run has no attribute {name!r}{self._where(name)}")
+
+    def __missing__(self, name: str) -> NoReturn:
+        """Refuse a key that the record lacks, with where it has it."""
+        raise KeyError(f"the record of a run has no {name!r}{self._where(name)}")
+
+    def _where(self, name: str) -> str:
+        """Return where the record has something of this name; empty if nowhere."""
+        if name in self:
+            return f"; it is record[{name!r}]"
+        if name in self.get("metrics", ()):
+            return f"; it is record.metrics[{name!r}]"
+        return ""
 
     def rows(self) -> list[Row]:
         """Return the accuracy of every task after every task, in percent; tasks count from 1."""

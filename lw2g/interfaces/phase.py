@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import attrs
 import torch
@@ -102,6 +103,45 @@ def _as_groups(groups: Iterable[ParameterGroup]) -> tuple[ParameterGroup, ...]:
     return tuple(groups)
 
 
+def _called_with(*arguments: str) -> Callable[[Any, Any, Any], None]:
+    """Return a validator of a function that lw2g calls with some arguments, given by position.
+
+    A call that does not fit would fail later, in lw2g's own code, and name no line of the plugin.
+    """
+
+    def require_fit(phase: Phase, field: Any, function: Any) -> None:
+        whose = f"{field.name} of phase {phase.name!r}"
+        asked = f"({', '.join(arguments)})"
+        if not callable(function):
+            raise ContractError(
+                f"{whose} is a {type(function).__name__}, and lw2g calls it", f"give a function of {asked}"
+            )
+        try:
+            taken = inspect.signature(function)
+        except (TypeError, ValueError):  # some functions that are written in C tell none
+            return
+        try:
+            taken.bind(*arguments)
+        except TypeError:
+            names = f"({', '.join(taken.parameters)})"
+            raise ContractError(
+                f"{whose} takes {names}, lw2g calls {field.name}{asked}",
+                _remedy(field.name, arguments, function, names),
+            ) from None
+
+    return require_fit
+
+
+def _remedy(name: str, arguments: tuple[str, ...], function: Any, taken: str) -> str:
+    """Return how to give a function that takes other arguments than lw2g has."""
+    called = getattr(function, "__name__", "<lambda>")
+    asked = ", ".join(arguments)
+    if called.startswith("<"):  # it stands where it is given
+        return f"let it take ({asked})"
+    owner = "self." if inspect.ismethod(function) else ""
+    return f"write `{name}=lambda{' ' * bool(asked)}{asked}: {owner}{called}{taken}`"
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class TrainingPhase:
     """Gradient descent on the task's training images; a checkpoint is taken after every epoch.
@@ -124,22 +164,27 @@ class TrainingPhase:
             a resume within it, so that the result of an earlier phase can decide.
         adjust: Called without gradients after every optimizer step, for a change that is no gradient step
             (a pull towards other sets); constraints on updates restrict it too.
+
+    Raises:
+        ContractError: A function cannot be called with what lw2g gives it.
     """
 
     name: str
     groups: tuple[ParameterGroup, ...] = attrs.field(converter=_as_groups)
-    step: Callable[[Batch], StepOutput]
+    step: Callable[[Batch], StepOutput] = attrs.field(validator=_called_with("batch"))
     epochs: int = attrs.field(validator=attrs.validators.ge(0))
     batch_size: int = attrs.field(validator=attrs.validators.ge(1))
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     betas: tuple[float, float] = (0.9, 0.999)
     momentum: float = 0.0
-    schedule: Schedule = constant
+    schedule: Schedule = attrs.field(default=constant, validator=_called_with("base", "epoch", "epochs"))
     clip_norm: float | None = None
     host: bool = False
     drop_last: bool = False
-    wanted: Callable[[], bool] = _always
-    adjust: Callable[[], None] | None = None
+    wanted: Callable[[], bool] = attrs.field(default=_always, validator=_called_with())
+    adjust: Callable[[], None] | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_called_with())
+    )
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return a fresh optimizer over the groups."""
@@ -172,12 +217,15 @@ class ComputePhase:
             ``TaskContext.generator``.
         counts: What ``done`` and ``total`` count, where that is no images.
         epochs: 0: it counts by itself.
+
+    Raises:
+        ContractError: ``run`` cannot be called with what lw2g gives it.
     """
 
     epochs: ClassVar[int] = 0
 
     name: str
-    run: Callable[[Callable[[int, int], None]], None]
+    run: Callable[[Callable[[int, int], None]], None] = attrs.field(validator=_called_with("progress"))
     counts: str = "images"
 
 

@@ -403,9 +403,12 @@ def _as_bytes(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         return image
     # NaN fails the comparison
     if not np.issubdtype(image.dtype, np.floating) or not (0 <= image.min() <= image.max() <= 1):
+        held = f"from {image.min()} to {image.max()}"
+        if image.dtype.kind == "f" and not np.isfinite(image).all():
+            held = "that are not finite"
         raise DataError(
-            f"pixels of {image.dtype} from {image.min()} to {image.max()} have no known range",
-            "give uint8, or floats from 0 to 1 (before any normalisation)",
+            f"pixels of {image.dtype} {held} have no known range",
+            'give uint8 (of 0 to 255: .astype("uint8")), or floats from 0 to 1 (before any normalisation)',
         )
     return (image * 255).round().astype(np.uint8)
 

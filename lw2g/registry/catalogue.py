@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import attrs
 
@@ -28,7 +28,6 @@ from lw2g.interfaces.component import (
 )
 from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.interfaces.metric import CORE_METRICS, Metric
-from lw2g.interfaces.options import types_of
 from lw2g.registry.kinds import HOOKS
 from lw2g.registry.manager import (
     DISABLE_VARIABLE,
@@ -43,6 +42,7 @@ from lw2g.registry.manager import (
     records_of,
 )
 from lw2g.registry.markers import PROJECT
+from lw2g.registry.record_faults import fault_of
 
 __all__ = ["LOCAL", "Catalogue", "Registered", "load_catalogue"]
 
@@ -50,8 +50,6 @@ LOCAL = "local-"
 """How the names of components begin that are objects of a Python program."""
 
 Key = tuple[Kind, str]
-
-_RESERVED: Mapping[str, frozenset[str]] = {"backbone": frozenset({"name", "weights", "image_size"})}
 
 
 @attrs.frozen(kw_only=True)
@@ -445,56 +443,7 @@ def _refusal(entry: Registered) -> Problem | None:
     kind, name = entry.key
     raised: list[Problem] = []
     fails = f"registers {kind} {name!r} whose config fails"
-    fault = attempt(lambda: _fault(entry.component), entry.origin, fails, raised)
+    fault = attempt(lambda: fault_of(entry.component), entry.origin, fails, raised)
     if raised:
         return raised[0]
     return None if fault is None else Problem.of(entry.origin, fault)
-
-
-def _fault(component: Component) -> str | None:
-    """Return what is wrong with a record itself, or None."""
-    label = f"registers {component.kind} {component.name!r}"
-    if ":" in component.name:
-        return f"{label}, a name with a prefix that lw2g alone gives"
-    if component.kind == "metric" and component.name in CORE_METRICS:
-        return f"{label}, a name that lw2g has itself"
-    for text in ("summary", "citation"):
-        if not isinstance(getattr(component, text), str):
-            return f"{label} with a {text} that is no text: {getattr(component, text)!r}"
-    if not callable(getattr(component, "build", None)):
-        return f"{label} with a build that cannot be called"
-    config = component.config
-    if not (isinstance(config, type) and attrs.has(config)):
-        return f"{label} with the config {config!r}, which is no attrs class"
-    label += f" whose config {config.__name__}"
-    try:  # what lw2g describes and completes are defaults
-        default: Any = config()
-    except (TypeError, ValueError) as error:
-        return f"{label} cannot be made from defaults alone: {error}"
-    if not _is_frozen(default):
-        return f"{label} is not frozen (use @attrs.frozen(kw_only=True))"
-    try:
-        types = types_of(config)
-    except (NameError, TypeError, AttributeError) as error:
-        return f"{label} has a type that cannot be resolved: {error}"
-    if untyped := sorted(attrs.fields_dict(config).keys() - types.keys()):
-        return f"{label} has options without a type: {', '.join(untyped)} (write NAME: int = option(...))"
-    # in a configuration the name of a component is in one table with its options
-    reserved = _RESERVED.get(component.kind, frozenset({"name"}))
-    clashing = sorted(reserved & attrs.fields_dict(config).keys())
-    if clashing:
-        return f"{label} uses reserved option names: {', '.join(clashing)}"
-    return None
-
-
-def _is_frozen(value: Any) -> bool:
-    """Whether an instance of an attrs class, which may be modified, refuses assignment."""
-    fields = attrs.fields(type(value))
-    name = fields[0].name if fields else "anything"  # a frozen class refuses a name that it has not, too
-    try:
-        setattr(value, name, None)
-    except attrs.exceptions.FrozenInstanceError:
-        return True
-    except (AttributeError, TypeError, ValueError):
-        return False
-    return False

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from lw2g.ground.asked import as_asked
 from lw2g.results.ahead import ahead_in_words
 from lw2g.results.cells import (
     Cell,
@@ -39,7 +40,10 @@ __all__ = [
 ]
 
 
-_NONE_FINISHED = "no run is finished yet, so there is no table; --html shows how far each has come"
+_NONE_FINISHED = (
+    "no run is finished yet, so there is no table; "
+    "`lw2g report RUNS --html page.html` shows how far each has come"
+)
 _PAPER = ("std", "source", "checkpoint", "split", "seeds", "second_hand")
 """Attributes of a published value in CSV and JSON."""
 _NO_PAPER: Mapping[str, Any] = {
@@ -81,7 +85,7 @@ def as_markdown(
     for table in tables:
         # each ends in a line feed, and joining adds one: an empty line between blocks, which Markdown needs
         above = "; ".join(filter(None, (", ".join(table.conditions), table.draws, table.tested)))
-        parts += [f"### {table.title}\n", f"{above or _NONE_FINISHED}\n"]
+        parts += [f"### {table.title}\n", f"{above or as_asked(_NONE_FINISHED)}\n"]
         shown = shown_columns(table, columns)
         for block in cell_blocks(table, shown, against):
             parts.append(_markdown_block(block, table))

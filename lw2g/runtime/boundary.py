@@ -140,6 +140,9 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
             if error.component == f"{entry.component.kind} {entry.component.name!r}":
                 what = f"{entry.origin}: {error.what}{written_at(entry, error)}"
                 raise type(error)(what, error.remedy) from error
+        told = _blamed(error, _in_use(catalogue, config))
+        if told is not None:
+            raise told from error
         raise
     except _NOT_THEIRS:
         raise
@@ -163,6 +166,24 @@ def guarded(catalogue: Catalogue, config: ModelConfig) -> Iterator[None]:
             f"{entry.origin}: {component.kind} {component.name!r}, {method}: "
             f"{error_text(error, error_class)} ({place})"
         ) from error
+
+
+def _blamed(error: ContractError, entries: Sequence[Registered]) -> ContractError | None:
+    """Return an error that names no component with the plugin, method and line that it came from, if any.
+
+    What a plugin makes of lw2g, such as a phase, refuses its arguments without knowing whose they are.
+    """
+    if error.component:
+        return None
+    frames = frames_to(error)
+    culprit = _blame(frames, entries)
+    if culprit is None or culprit[0].origin.first_party:
+        return None
+    entry, method = culprit
+    component = f"{entry.component.kind} {entry.component.name!r}"
+    place = _own_place(frames, entries, entry)
+    what = f"{entry.origin}: {component}, {method}: {error.what} ({place})"
+    return type(error)(what, error.remedy, component)
 
 
 def _in_use(catalogue: Catalogue, config: ModelConfig) -> list[Registered]:

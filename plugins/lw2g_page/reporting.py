@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lw2g.api.tabular import Row, Tabular, html_table
 from lw2g.disk.sealed import write_atomically
 from lw2g.errors import ConfigError, DataError, counted, nearest, shown
+from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
 from lw2g.results import MIXABLE
@@ -132,6 +133,8 @@ def report(
     tables = tables_of(found, catalogue, mixed, so_far=unfinished)
     if against is not None:
         require_row(tables, against, catalogue)
+        if not any(table.rows for table in tables):
+            tell_note(f"--against {shown(against)} is compared with nothing: no run is finished")
     command = _command([os.fspath(run) for run in runs], columns, against, mixed, store)
     return Report(tables, chosen, against, catalogue, command, left_out, damaged)
 
@@ -315,8 +318,12 @@ class Report(Tabular):
 
     def __repr__(self) -> str:
         number = 0
+        unfinished = 0
         for table in self.tables:
             number += sum(len(row.runs) for row in table.rows)
+            unfinished += len(table.unfinished)
+        if unfinished:
+            return f"<report of {counted(number, 'finished run')}; {unfinished} unfinished>"
         return f"<report of {counted(number, 'run')}>"
 
     def _repr_html_(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,10 +32,10 @@ from lw2g_testing.cases import (
     error_line,
     line_of_author,
     methods_of,
-    told_line,
 )
 from lw2g_testing.changes import changed, everything, flags, modules_of, wiring
 from lw2g_testing.guards import seeded
+from lw2g_testing.learning_faults import why_unmoved, wrong_shape
 from lw2g_testing.moved_session import TOLERANCE, MovedSession, moved_session, require_own_rows
 from lw2g_testing.small_run import (
     NO_RUN,
@@ -54,17 +53,14 @@ def check_learns_a_small_stream(subject: Subject) -> None:
     """On a small backbone it learns three tasks, the second of which reuses a set."""
     run = whole(subject)
     failed = run if isinstance(run, Exception) else None
-    message = _wrong_shape(subject)
+    message = wrong_shape(subject)
     if message:  # most errors of a run come of it, and too few columns need not stop one
         raise RaisedError(message) from failed
     if isinstance(run, SmallRun):
         # under options, such as no epochs, a part may have nothing to do
         unmoved = "" if subject.options else run.unmoved
         if unmoved:
-            raise ContractViolation(
-                f"no task changes the parameter {unmoved!r}; put it into the groups of a TrainingPhase whose "
-                "loss depends on it, or register it as a buffer"
-            )
+            raise ContractViolation(why_unmoved(subject, unmoved))
         return
     if isinstance(run, BackboneChangedError):
         with suppress(NotApplicable):
@@ -82,41 +78,6 @@ def check_learns_a_small_stream(subject: Subject) -> None:
             "the check options"
         )
     raise RaisedError(message) from run
-
-
-def _wrong_shape(subject: Subject) -> str:
-    """Return what a baseline returns of another shape than it has to, with the line; empty if nothing is."""
-    if subject.component.kind != "baseline":
-        return ""
-    try:
-        session = opened(subject)
-        begin(session, 0)
-        now = MovedSession(session=session)
-        images = now.images
-        batch = now.batch(range(images))
-        with torch.no_grad():
-            features: Any = now.baseline.features(batch, now.pool.force(0))
-            if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != images:
-                wanted = f"return a tensor [{images}, F], a row an image"
-                return _shape_told(now.baseline.features, features, images, wanted)
-            logits: Any = now.baseline.logits(now.as_answers(features))
-    except Exception:  # a plugin's code may raise anything, which is told as it is
-        return ""
-    classes = now.baseline.context.num_classes
-    if not isinstance(logits, Tensor) or logits.shape != (images, classes):
-        wanted = f"return a tensor [{images}, {classes}], a column for each class (context.num_classes)"
-        return _shape_told(now.baseline.logits, logits, images, wanted)
-    return ""
-
-
-def _shape_told(method: Any, returned: object, images: int, wanted: str) -> str:
-    """Return what a method returns, what it has to, and its line that returns."""
-    name = method.__name__
-    what = list(returned.shape) if isinstance(returned, Tensor) else f"a {type(returned).__name__}"
-    lines, first = inspect.getsourcelines(method)
-    returning = [number for number, text in enumerate(lines, first) if text.strip().startswith("return ")]
-    place = told_line(inspect.getfile(method), (returning or [first])[-1], name)
-    return f"{name} returns {what} for {images} images; {wanted} ({place})"
 
 
 @check("baseline", "retrieval")  # early: what is left on the backbone breaks other promises, too
@@ -365,7 +326,13 @@ def _require_a_plan(session: Session, context: TaskContext, kind: str) -> None:
     owners = _owners({**modules, "backbone": session.parts.backbone})
     for name, parameters in trained:
         for parameter in parameters:
-            owner, called = owners.get(id(parameter), ("nobody", "unregistered parameter"))
+            if id(parameter) not in owners:
+                raise RaisedError(
+                    f"{name!r} of task {task} trains a parameter that no module holds; let "
+                    f"{methods_of(trainer, 'phases')} train registered ones (several in an nn.ParameterList "
+                    "and no plain list), so that a checkpoint holds them"
+                )
+            owner, called = owners[id(parameter)]
             if owner not in may_train:
                 raise RaisedError(
                     f"{name!r} of task {task} trains {called!r} of {owner}; let "

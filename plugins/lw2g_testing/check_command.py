@@ -50,7 +50,7 @@ def check(context: click.Context, /, names: Sequence[str], as_json: bool, **opti
     checks = checks_of(*names, **options)
     tracebacks = bool(context.meta.get(TRACEBACK))
     # prints as it goes: all checks take minutes
-    results = _run(checks.cases, quiet=as_json, tracebacks=tracebacks)
+    results = _run(checks.cases, len(checks.problems), quiet=as_json, tracebacks=tracebacks)
     if as_json:
         told = [attrs.asdict(result, filter=lambda field, _: field.name != "error") for result in results]
         click.echo(json.dumps(told, indent=1))
@@ -62,10 +62,11 @@ def check(context: click.Context, /, names: Sequence[str], as_json: bool, **opti
         raise click.exceptions.Exit(1)
 
 
-def _run(cases: Sequence[ContractCase], *, quiet: bool, tracebacks: bool) -> list[CheckResult]:
+def _run(cases: Sequence[ContractCase], problems: int, *, quiet: bool, tracebacks: bool) -> list[CheckResult]:
     """Run the cases; unless quiet, print each result under the name of its component.
 
-    Once the code of a component has raised an error, its other checks are not tried.
+    Once the code of a component has raised an error, its other checks are not tried. How many problems the
+    checked plugins have is counted with the results.
     """
     from lw2g_testing.cases import RaisedError
 
@@ -92,7 +93,7 @@ def _run(cases: Sequence[ContractCase], *, quiet: bool, tracebacks: bool) -> lis
                 if tracebacks and result.error is not None:
                     _print_traceback(out, result.error)
     if not quiet:
-        _print_summary(out, results, not_tried)
+        _print_summary(out, results, not_tried, problems)
     return results
 
 
@@ -127,7 +128,7 @@ def _print(out: Console, result: CheckResult, shown: set[tuple[str, ...]]) -> No
     out.print(row)
 
 
-def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int) -> None:
+def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int, problems: int) -> None:
     """Print how many checks passed, failed, were skipped and not tried, and at last which failed."""
     from rich.text import Text
 
@@ -137,6 +138,8 @@ def _print_summary(out: Console, results: Sequence[CheckResult], not_tried: int)
     further = ""
     if not_tried:
         further = f", {not_tried} not tried, as they would meet the error again"
+    if problems:
+        further += f", {counted(problems, 'problem')}"
     out.print(
         Text(
             f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped{further}: "

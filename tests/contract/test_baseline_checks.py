@@ -140,6 +140,24 @@ class IdleHead(SPromptPlusPlus):
         self.idle = nn.Linear(2, 2)
 
 
+@breaks(
+    "learns_a_small_stream",
+    r"^phases \(.*:\d+\) returns no phase, so that no task changes the parameter .*; return a TrainingPhase",
+)
+class NoPhases(SPromptPlusPlus):
+    def phases(self, context):
+        return []
+
+
+@breaks("learns_a_small_stream", r"^no task changes the parameter 'set 0.*, in phases \(.*:\d+\), or")
+class IdleSets(SPromptPlusPlus):
+    def phases(self, context):
+        phase, *_ = super().phases(context)
+        own = {id(one) for one in context.parameters.parameters()}
+        rest = [one for one in phase.trained if id(one) not in own]
+        return [attrs.evolve(phase, groups=(ParameterGroup(parameters=rest, lr=0.1),))]
+
+
 # before what comes of it, and by the line that returns
 @breaks(
     "learns_a_small_stream",
@@ -266,7 +284,7 @@ class TrainsOldSets(TrainsMore):
         yield from (context.pool[one].key for one in context.pool.ids if one != context.set_id)
 
 
-@breaks("phases_are_a_plan", "'unregistered parameter' of nobody.*so that a checkpoint holds them")
+@breaks("phases_are_a_plan", "trains a parameter that no module holds.*ParameterList.*checkpoint holds")
 class TrainsNobodys(TrainsMore):
     def more(self, context):
         yield nn.Parameter(torch.zeros(3))

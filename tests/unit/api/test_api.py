@@ -292,6 +292,7 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
             r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out",
         ),
         (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
+        (lambda: lw2g.start(tmp_path, "model", head="ldaa"), r"'ldaa' \(did you mean 'lda'\?\)"),
         (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
         (lambda: lw2g.report(tmp_path, html="a"), r"html: .*: lw2g\.report\(RUNS\)\.save\('page\.html'\)$"),
         (lambda: lw2g.report(tmp_path, "a.html"), r"'a.html' is the name of a page .*\.save\("),
@@ -471,6 +472,14 @@ def test_labels_may_be_names(tmp_path, capsys, share):
         ),
         ([((TRAIN[0], TRAIN[1][:3]), TEST)], "task-1/train has 8 images and 3 labels"),
         ([((TRAIN[0] * 2.0, TRAIN[1]), TEST)], "image 0: pixels of float64 from .* have no known range"),
+        (
+            [((TRAIN[0].astype("int64"), TRAIN[1]), TEST)],
+            r"int64 from .* no known range; give uint8 \(of 0 to 255: \.astype\(\"uint8\"\)\)",
+        ),
+        (
+            [((TRAIN[0] * np.nan, TRAIN[1]), TEST)],
+            "float64 that are not finite have no known range",
+        ),
         ([(TRAIN, (TEST[0][:0], TEST[1][:0]))], "task-1/test holds no image"),
         ([(TRAIN, 7)], "task-1/test is a int, and no data set"),
         ([((TRAIN[0], None), TEST)], r"task-1/train has a NoneType in \(images, labels\); give"),

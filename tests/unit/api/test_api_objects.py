@@ -323,6 +323,10 @@ def test_a_name_that_is_no_attribute_of_a_record_is_told_where_it_is(whole):
     for name, where in (("faa", r"it is record\.metrics\['faa'\]"), ("nope", "'nope'$")):
         with pytest.raises(AttributeError, match=where):
             getattr(record, name)
+    with pytest.raises(KeyError, match=r"it is record\.metrics\['faa'\]"):
+        _ = record["faa"]
+    assert "faa" not in record
+    assert record.get("faa") is None
     with pytest.raises(AttributeError, match=r"it is record\['accuracy_matrix'\]$"):
         _ = record.accuracy_matrix
     copied = pickle.loads(pickle.dumps(record))

@@ -14,7 +14,7 @@ from torch import nn
 from lw2g.blocks.schedules import cosine
 from lw2g.errors import ConfigError, ContractError
 from lw2g.interfaces.constraint import Constraint
-from lw2g.interfaces.phase import ParameterGroup, StepOutput, TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput, TrainingPhase
 from lw2g.interfaces.site import Activation, Restriction, Site
 from lw2g.interfaces.tracker import EpochEnded
 from lw2g.learning.finite import Diverged, LossWatch
@@ -135,6 +135,46 @@ def test_a_group_alone_is_no_list_of_groups() -> None:
     group: Any = ParameterGroup(parameters=(weight,), lr=0.1)
     with pytest.raises(ContractError, match=r"got a ParameterGroup; write groups=\(ParameterGroup\(...\),\)"):
         attrs.evolve(phase_of(weight), groups=group)
+
+
+def decayed(base: float, epoch: int) -> float:
+    return base / (1 + epoch)
+
+
+class Owner:
+    """Has a method that takes more than lw2g gives."""
+
+    def step(self, batch: Any, context: Any) -> None:
+        """Take two."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"step": Owner().step},
+            r"step of phase 'test' takes \(batch, context\), lw2g calls step\(batch\); "
+            r"write `step=lambda batch: self\.step\(batch, context\)`",
+        ),
+        ({"step": lambda: None}, r"takes \(\), lw2g calls step\(batch\); let it take \(batch\)"),
+        ({"step": 3}, r"step of phase 'test' is a int, and lw2g calls it; give a function of \(batch\)"),
+        ({"schedule": decayed}, r"write `schedule=lambda base, epoch, epochs: decayed\(base, epoch\)`"),
+        ({"wanted": decayed}, r"lw2g calls wanted\(\); write `wanted=lambda: decayed\(base, epoch\)`"),
+        ({"adjust": decayed}, r"lw2g calls adjust\(\)"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_told_where_it_is_given(
+    changes: dict[str, Any], told: str
+) -> None:
+    """By the phase that takes it: the call would fail in lw2g, without a line of the plugin."""
+    with pytest.raises(ContractError, match=told):
+        attrs.evolve(phase_of(nn.Parameter(torch.ones(3))), **changes)
+
+
+def test_so_is_the_work_of_a_phase_without_training() -> None:
+    """It is called with how to tell progress."""
+    with pytest.raises(ContractError, match=r"run of phase 'sums' takes \(\), lw2g calls run\(progress\)"):
+        ComputePhase(name="sums", run=lambda: None)  # type: ignore[misc,arg-type]
 
 
 def test_a_continuation_at_any_step_gives_the_same_bits(session: Session) -> None:

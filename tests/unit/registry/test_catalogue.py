@@ -288,6 +288,15 @@ def test_the_same_name_in_two_kinds_is_no_clash():
     assert catalogue.get("baseline", "same") is baseline
 
 
+class Undecorated:
+    lr: float = attrs.field(default=0.1)
+
+
+@attrs.frozen
+class WrongType:
+    lr: float = attrs.field(default="0.1", validator=attrs.validators.gt(0))
+
+
 @attrs.define
 class NotFrozen:
     epochs: int = 3
@@ -340,10 +349,18 @@ class EndsTheProgram:
     [
         ({"config": dict}, "with the config <class 'dict'>, which is no attrs class"),
         ({"config": Options()}, "which is no attrs class"),
-        ({"config": NotFrozen}, "is not frozen"),
+        (
+            {"config": Undecorated},
+            "no attrs class; put `@attrs.frozen(kw_only=True)` above it (test_",
+        ),
+        (
+            {"config": NotFrozen},
+            "is not frozen; put `@attrs.frozen(kw_only=True)` above it (test_",
+        ),
         ({"config": NotFrozenAndEmpty}, "is not frozen"),
         ({"config": NoDefault}, "cannot be made from defaults alone"),
         ({"config": BadDefault}, "cannot be made from defaults alone"),
+        ({"config": WrongType}, "cannot be made from defaults alone, option 'lr': '>' not supported"),
         ({"config": Unresolved}, "has a type that cannot be resolved"),
         ({"config": Untyped}, "has options without a type: length (write NAME: int = option(...))"),
         ({"config": TakesName}, "uses reserved option names: name"),

@@ -475,6 +475,12 @@ def test_a_difference_says_over_what_it_is(folder, write_run, tmp_path):
     assert "Holm" not in alone
     unfinished = call("report", str(tmp_path / "run-4"))
     assert "no run is finished yet" in unfinished
+    begun = lw2g.report(tmp_path / "run-4")
+    assert repr(begun) == "<report of 0 finished runs; 1 unfinished>"
+    assert "`lw2g.report(RUNS).save('page.html')` shows how far each has come" in str(begun)
+    assert "note: --against 'x' is compared with nothing: no run is finished" in call(
+        "report", str(tmp_path / "run-4"), "--against", "x"
+    )
 
 
 def test_a_table_without_the_row_has_no_differences(folder, write_run):

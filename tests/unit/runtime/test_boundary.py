@@ -28,6 +28,7 @@ from lw2g.interfaces.component import (
     TrackerComponent,
 )
 from lw2g.interfaces.growth import Grow, Reuse
+from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.lifecycle.runner import resume, start
 from lw2g.model.saved import open_model
@@ -432,6 +433,14 @@ def test_what_are_no_phases_is_told_with_what_to_return(go, monkeypatch, found):
     monkeypatch.setattr(SPromptPlusPlus, "phases", lambda *_: found)
     told = re.escape(f"phases: returned {found!r} (") + r".*:\d+\); return a list of TrainingPhase"
     with pytest.raises(ContractError, match=OWN + told):
+        go()
+
+
+def test_what_a_phase_refuses_is_told_of_the_plugin_with_its_line(go, acts):
+    """What a plugin makes of lw2g does not know whose it is: the run does."""
+    acts["decide"] = lambda: ComputePhase(name="sums", run=lambda: None)
+    told = r"policy 'bad-policy', decide: run of phase 'sums' takes .* \(.*\btest_boundary\.py:\d+\); let it"
+    with pytest.raises(ContractError, match=rf"^plugin 'BadPlugin': {told}"):
         go()
 
 

@@ -267,6 +267,7 @@ def test_a_problem_with_the_checked_plugin_is_told_and_fails(options: tuple[str,
     """Its components may keep all promises: what `lw2g doctor` says of the plugin is said here, too."""
     result = invoke("quiet", *options)
     assert "FAIL" not in result.stdout
+    assert options or ", 1 problem: 1 component" in result.stdout
     assert result.exit_code == 1
     problem, note = result.stderr.splitlines()
     what = "plugin 'partly' registers tracker 'untold' with a summary that is no text: None"
