@@ -284,7 +284,10 @@ def test_arrays_as_options_are_taken_as_lists(options, told):
 
 
 def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
-    """By every function, before anything is read."""
+    """By every function, before an image is read."""
+    photos = tmp_path / "photos"
+    (photos / "cat").mkdir(parents=True)
+    (photos / "cat" / "1.png").touch()
     for call, meant in (
         (lambda: lw2g.start(tmp_path, "model", devise="cpu"), r"devise: .* \(did you mean 'device'\?\)"),
         (
@@ -292,7 +295,10 @@ def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):
             r"jbs: no such argument \(did you mean 'jobs'\?\); it takes grid, out",
         ),
         (lambda: lw2g.report(tmp_path, agains="a"), r"agains: .* \(did you mean 'against'\?\)"),
-        (lambda: lw2g.start(tmp_path, "model", head="ldaa"), r"'ldaa' \(did you mean 'lda'\?\)"),
+        (
+            lambda: lw2g.start(photos, tmp_path / "model", head="ldaa"),
+            r"'ldaa' \(did you mean 'lda'\?\)",
+        ),
         (lambda: lw2g.load(tmp_path, tsk=1), r"tsk: .* \(did you mean 'task'\?\)"),
         (lambda: lw2g.report(tmp_path, html="a"), r"html: .*: lw2g\.report\(RUNS\)\.save\('page\.html'\)$"),
         (lambda: lw2g.report(tmp_path, "a.html"), r"'a.html' is the name of a page .*\.save\("),
