@@ -592,6 +592,8 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert ask(server, "/learn", pictures("pale", 4))[1]["undo"]
     undone = ask(server, "/undo", b"")[1]
     assert (undone["undo"], undone["forgot"], undone["cost"]) == (False, True, "")
+    again = ask(server, "/learn", pictures("light", 2))[1]
+    assert "a class of this name was forgotten before: light" in again["check"]["warnings"]
 
 
 @contextmanager
