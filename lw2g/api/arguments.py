@@ -335,7 +335,9 @@ def folder_as_file(folder: Path, given: Container[str], command: str, words: str
         )
     fitting = as_typed(for_folder(folder, given))
     return ConfigError(
-        f"{str(folder)!r} is a folder and no TOML file", f"of images: {command} {fitting} {words}".strip()
+        f"{str(folder)!r} is a folder and no TOML file",
+        f"for a model of photos: lw2g start {as_word(folder)} MODEL; for a study of images: "
+        f"{command} {fitting} {words}".strip(),
     )
 
 

@@ -31,6 +31,7 @@ from lw2g.errors import (
     Lw2gError,
     PluginError,
     as_word,
+    closest,
     is_out_of_memory,
     nearest,
     printable,
@@ -49,8 +50,13 @@ _LINE = "lw2g.line"
 """Where click's context has the words of the command line."""
 _RUNNING = ("run", "resume", "continue", "fork", "sweep")
 """Commands that leave a run behind which can be resumed."""
-_ELSEWHERE = {"classify": "predict", "infer": "predict", "evaluate": "test", "train": "run", "fit": "start"}
-"""What other programs call commands."""
+_ELSEWHERE = {
+    **dict.fromkeys(("classify", "infer"), "`lw2g predict` does that"),
+    "evaluate": "`lw2g test` does that",
+    **dict.fromkeys(("train", "fit"), "`lw2g start` does that for photos, `lw2g run` for a study"),
+    **{word: f"`lw2g --{word}` does that" for word in ("help", "version")},
+}
+"""What does that which other programs have a command for."""
 _OF_A_FILE = ("config", "grid")
 """Options with which other programs take a file."""
 
@@ -231,7 +237,7 @@ def _all_commands() -> dict[str, dict[str, str]]:
 def _unknown(name: str) -> str:
     """Return that there is no such command, and what may be the reason."""
     names = [name for commands in _all_commands().values() for name in commands]
-    meant = f"; `lw2g {_ELSEWHERE[name]}` does that" if name in _ELSEWHERE else nearest(name, names)
+    meant = f"; {_ELSEWHERE[name]}" if name in _ELSEWHERE else nearest(name, names)
     text = f"no command is called {name!r}{meant}"
     if meant:
         return text
@@ -284,7 +290,7 @@ def _told_in_one_line(error: click.UsageError, called: str | None = None) -> cli
 
 
 def _otherwise_spelled(error: click.UsageError) -> str:
-    """Return which argument or value an option that there is not stands for; empty where it is neither."""
+    """Return what an option that there is not stands for, or which is near; empty of another mistake."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     name = error.option_name.lstrip("-")
@@ -303,7 +309,25 @@ def _otherwise_spelled(error: click.UsageError) -> str:
             typed += f" {place}"
             if name in (parameter.name, place.strip("[].").lower()):
                 found = f"no such option '{error.option_name}': {place} stands without one"
-    return f"{found}; {typed}" if found else ""
+    return f"{found}; {typed}" if found else _no_option(error, error.ctx)
+
+
+def _no_option(error: click.NoSuchOption, ctx: click.Context) -> str:
+    """Return that there is no such option, and which one is near.
+
+    Of a word behind one dash click's parser names the first letter alone.
+    """
+    written = error.option_name
+    if not written.startswith("--"):
+        words = [word.partition("=")[0] for word in ctx.meta[_LINE]]
+        written = next((word for word in words if word.startswith(written)), written)
+    options = []
+    for parameter in ctx.command.get_params(ctx):
+        if isinstance(parameter, click.Option) and not parameter.hidden:
+            options += [one.lstrip("-") for one in (*parameter.opts, *parameter.secondary_opts)]
+    meant = closest(written.lstrip("-"), options)
+    hint = f"; did you mean '--{meant}'?" if meant else ""
+    return f"no such option '{written}'{hint}"
 
 
 def _value_of(option: str, words: Sequence[str]) -> str:

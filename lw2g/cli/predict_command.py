@@ -66,9 +66,9 @@ def predict(run: Path, images: tuple[Path, ...], as_json: bool, **options: Any) 
 
 def _among_classes(model: TrainedModel) -> str:
     """Return what an answer means that may be of a strange image, and what refuses some of these."""
-    words = "each image gets a class of the model, whatever it shows; probabilities are shares among these"
-    words += ", too high for images that it has learned"
-    return f"{words}: --reject {USUAL_REJECT:g} calls some unknown" if can_reject(model) else words
+    rejecting = f" (--reject {USUAL_REJECT:g} calls some unknown)" if can_reject(model) else ""
+    shares = "probabilities are shares among its classes, too high for images that it has learned"
+    return f"each image gets a class of the model, whatever it shows{rejecting}; {shares}"
 
 
 def _print(entries: Sequence[dict[str, Any]], *, has_several_sets: bool, is_calibrated: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import ROUND_UP, Context, Decimal
 from functools import cached_property
 
 import attrs
@@ -23,6 +24,7 @@ from lw2g.maths.normal_equations import products
 
 __all__ = [
     "Gaussians",
+    "TooFewImages",
     "Unknown",
     "expected_error",
     "left_out",
@@ -380,6 +382,26 @@ def no_scores(unsolved: str, gaussians: Gaussians | None, *, num_classes: int) -
     return ConfigError(f"this model cannot tell unknown images: {reason}", remedy)
 
 
+class TooFewImages(ConfigError):
+    """A rate of false rejects needs more images than the model can compare with.
+
+    Args:
+        rate: The rate.
+        images: How many images the model has.
+    """
+
+    def __init__(self, rate: float, images: int) -> None:
+        self.images = images
+        self.needed = math.ceil(1 / rate - 1e-9) - 1
+        # two digits, rounded up: with one image more, the rate times their number is one at least
+        least = Context(prec=2, rounding=ROUND_UP).divide(Decimal(1), Decimal(images + 1))
+        super().__init__(
+            f"reject: a rate of {rate} needs {self.needed} learned images to compare with, and the model has "
+            f"{images}",
+            f"raise the rate to {least} or more, or let the model learn more images",
+        )
+
+
 def threshold_of(known: Tensor, rate: float) -> float:
     """Return the score below which an image is unknown, at a rate of false rejects.
 
@@ -388,7 +410,8 @@ def threshold_of(known: Tensor, rate: float) -> float:
         rate: Share of known images that may be rejected, between 0 and 1.
 
     Raises:
-        ConfigError: There are too few images for the rate.
+        ConfigError: It is no rate.
+        TooFewImages: There are too few images for it.
     """
     if not 0 < rate < 1:  # NaN is not, either
         raise ConfigError(
@@ -396,11 +419,7 @@ def threshold_of(known: Tensor, rate: float) -> float:
         )
     rank = math.floor(rate * (len(known) + 1) + 1e-9)
     if not rank:
-        raise ConfigError(
-            f"reject: a rate of {rate} needs {math.ceil(1 / rate - 1e-9) - 1} kept images, and the model has "
-            f"{len(known)}",
-            "raise the rate, or let the model learn more images",
-        )
+        raise TooFewImages(rate, len(known))
     return float(known[rank - 1])
 
 

@@ -9,39 +9,37 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, Protocol
-
-import attrs
+from typing import Any
 
 from lw2g.api.recorded import words_of_change
 from lw2g.cli.shared_options import can_reject
 from lw2g.errors import ConfigError, DataError, Lw2gError, counted, shown
 from lw2g.ground.notes import tell_note
-from lw2g.ground.spelling import composed, is_name
+from lw2g.ground.spelling import composed
 from lw2g.model.exported import Saved, read_export
 from lw2g.model.left_out import calibration_of
 from lw2g.model.live import live_model
 from lw2g.model.places import is_left_behind, leave_unmade
+from lw2g.model.rejection import TooFewImages
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
-from lw2g.pixels.found_images import image_ending, image_endings
+from lw2g.pixels.found_images import image_endings
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g_photos.class_folders import OTHER_FILES
 from lw2g_photos.later_models import session_of
 from lw2g_photos.starting import require_backbone, start
-from lw2g_photos.step_checks import GO_BACK, TEACH_ANOTHER, UNLEARN_FIRST
+from lw2g_photos.step_checks import GO_BACK, NEW_NUMBER, TEACH_ANOTHER, UNLEARN_FIRST
 from lw2g_photos.step_words import as_typed, old_classes_words
 from lw2g_photos.updating import learn, unlearn
+from lw2g_photos.uploads import Content, Upload
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom", "Content", "Upload"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "Busy", "Classroom"]
 
 MOST_BYTES = 100 * 2**20
 """The most bytes of an upload."""
 MOST_FILES = 500
 """The most files of an upload."""
-_LONGEST = 200
-"""The most bytes of a class's name; file systems take 255, and its folder may get an ending."""
 _CHUNK = 2**20
 """Bytes that are written at once."""
 _TOP = 5
@@ -60,6 +58,7 @@ _ON_PAGE = {
     UNLEARN_FIRST: "forget the class first (its ×)",
     GO_BACK: "undo the last step",
     OTHER_FILES: "choose other images",
+    NEW_NUMBER: " before",
 }
 """What the page calls that which a terminal has commands for."""
 _NOTHING: dict[str, Any] = {
@@ -74,57 +73,13 @@ _NOTHING: dict[str, Any] = {
     "cost": "",
     "confusion": None,
     "use": "",
-    "rates": [],
+    "rates": {},
 }
 """What the page shows before there is a model."""
 
 
-class Content(Protocol):
-    """What is sent."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most this many bytes more."""
-        ...
-
-
 class Busy(Lw2gError):
     """A step is being made."""
-
-
-@attrs.frozen(kw_only=True)
-class Upload:
-    """A file that is sent. Its name is shown; it never becomes a path, but for its ending."""
-
-    folders: Sequence[str]  # that of its class, then those in it
-    name: str
-    size: int = attrs.field(validator=attrs.validators.ge(0))
-
-    @property
-    def ending(self) -> str:
-        """Its ending.
-
-        Raises:
-            DataError: It is none of an image.
-        """
-        return image_ending(self.name)
-
-    def below(self, root: Path) -> Path:
-        """Return the folder that it lies in.
-
-        Raises:
-            DataError: No folder can have such a name.
-        """
-        names = [composed(name.strip()) for name in self.folders]
-        if wrong := [name for name in names if not _can_be_a_folder(name)]:
-            raise DataError(f"no class can be called {shown(wrong[0])}", "give another name")
-        return root.joinpath(*names)
-
-
-def _can_be_a_folder(name: str) -> bool:
-    """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
-    if not is_name(name) or name.startswith(".") or "/" in name or "\\" in name:
-        return False
-    return 0 < len(name.encode(errors="replace")) <= _LONGEST
 
 
 class Classroom:
@@ -160,6 +115,7 @@ class Classroom:
         self._session = session_of(Path(_NEW) if directory is None else directory)
         self._steps = 0
         self._has_session = False
+        self._left: list[Path] = []  # the models before classes that were forgotten since a step of learning
         self._model: TrainedModel | None = None
         self._shown = dict(_NOTHING)
         if directory is not None:
@@ -223,10 +179,11 @@ class Classroom:
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
                 if changed := words_of_change(report.get("choice", {})):
                     said.append(changed)
+                self._left.clear()
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
     def undo(self, at: str = "") -> None:
-        """Take the last step back.
+        """Take the last step back: learning by a new model, forgetting by going back to the model before.
 
         Args:
             at: The folder of the model that whoever asks has before their eyes; empty where nobody says.
@@ -237,7 +194,14 @@ class Classroom:
         """
         with self._busy("undoing the last step"):
             self._require_seen(at)
-            self._unlearn(None)
+            if not self._left:
+                self._unlearn(None)
+                return
+            before = self._left[-1]
+            saved = read_export(before, whole=True)
+            model = live_model(saved, self._catalogue, **self._options)
+            self._left.pop()
+            self._take(before, saved, model, report=None)
 
     def forget(self, name: str, at: str = "") -> None:
         """Take a class back, whichever step it came with.
@@ -276,10 +240,12 @@ class Classroom:
             raise DataError(_NO_CLASS, _TEACH_ONE)
         with self._next() as out:
             model, _ = unlearn(self._directory, name, self._catalogue, out=out, **self._options)
+        if name is not None:
+            self._left.append(self._directory)
         self._take(out, read_export(out, whole=True), model, None, forgotten=name)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
-        """Return what ``lw2g predict --json`` says of an image, and why it says nothing of unknown ones.
+        """Return what ``lw2g predict --json`` says of an image.
 
         Raises:
             DataError: It is no image.
@@ -292,13 +258,11 @@ class Classroom:
                 model = self._model
                 if model is None:
                     raise DataError(_NO_CLASS, _TEACH_ONE)
-                why = ""
                 try:
                     answer = model.predict(path, _TOP, reject)[0]
-                except ConfigError as error:  # it cannot tell unknown images, and so takes all as known
-                    why = f"Unknown images are not told: {error}" if len(model.known) > 1 else _ONE_CLASS
+                except ConfigError:  # it takes all as known; the page says why beside the rate
                     answer = model.predict(path, _TOP)[0]
-        return answer | {"name": upload.name, "path": upload.name, "why": why}
+        return answer | {"name": upload.name, "path": upload.name}
 
     def close(self) -> None:
         """Wait until the step that is being made has ended, begin none any more, and remove what was sent.
@@ -421,7 +385,7 @@ class Classroom:
             cost = old_classes_words(check["old_classes"], check["estimated_loss"])
         if check and forgotten:
             before = self._shown["folder"]
-            still = f"{before} still knows {forgotten}; to go on from there: lw2g teach {shlex.quote(before)}"
+            still = f"{before} still knows {forgotten}: to go back to it, undo the last step"
             check = {**check, "warnings": [still]}
         place = as_typed(str(directory.absolute()))
         self._directory = directory
@@ -430,8 +394,8 @@ class Classroom:
             "folder": place,
             "classes": classes,
             "steps": len(steps),
-            # what would be undone after a class is the last step that learned, which nobody expects here
-            "undo": len(steps) > 0 and len(manifest.tasks) > 1 and not forgot,
+            # where a class was forgotten earlier, the last step that learned would go, which nobody expects
+            "undo": bool(self._left) or (len(steps) > 0 and len(manifest.tasks) > 1 and not forgot),
             "forgot": forgot,
             # images that were set apart were asked when the step was learned, those left out just now
             "anew": lead is not None and lead.leaves_out,
@@ -440,8 +404,24 @@ class Classroom:
             "cost": cost,
             "confusion": None if wrong is None else wrong.int().tolist(),
             "use": f"In a terminal: lw2g predict {shlex.quote(place)} PHOTO",
-            "rates": [rate for rate in _RATES if can_reject(model, rate)],
+            "rates": {str(rate): _why_none_is_unknown(model, rate) for rate in _RATES},
         }
+
+
+def _why_none_is_unknown(model: TrainedModel, rate: float) -> str:
+    """Return why a model calls no image unknown at a rate; empty where it calls some so."""
+    if len(model.known) == 1:
+        return _ONE_CLASS
+    try:
+        model.threshold(rate)
+    except TooFewImages as few:
+        which = f"Too few images to call any unknown at {100 * rate:g} %"
+        higher = [f"choose {100 * other:g} %, or " for other in _RATES if can_reject(model, other)]
+        remedy = f"{higher[0] if higher else ''}teach more"
+        return f"{which}: {few.images} of the {few.needed} needed; {remedy}"
+    except ConfigError as error:
+        return _as_sent(str(error), {})
+    return ""
 
 
 def _as_told(entries: Sequence[Mapping[str, Any]], lead: LeadingCheck) -> list[dict[str, Any]]:

@@ -220,6 +220,9 @@ def _more_accuracy(report: Mapping[str, Any], training: str) -> list[str]:
     """Return in lines what may answer better than a new model; a command has a line of its own."""
     if "choice" not in report:
         return ["more accuracy: start without --head, which tries several layers, too"]
+    check = leading_check(report, has_old_classes=False)
+    if check is not None and check.accuracy == 100:  # no image tells what would be better
+        return []
     lines = ["more accuracy: more images of each class"]
     known = report["training"]
     if known is None:

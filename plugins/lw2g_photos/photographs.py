@@ -303,8 +303,7 @@ def test(
     """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
     Classes of the model may be missing in ``folder``. Copies of an image count once. From 200 images on there
-    is the expected calibration error (ECE) of probabilities: in each of 15 equal bins of the probability of
-    the best class the gap between the share of right answers and the mean probability, averaged over images.
+    is the expected calibration error (ECE): how far probabilities are from shares of right answers.
 
     Args:
         model: The directory of the run or the export; or a model that is open, which stays where it is.
@@ -326,9 +325,11 @@ def test(
         ``accuracy`` in percent over all ``images`` with its ``interval`` (Wilson, 95 %); how many of them the
         model is known to have ``learned``, by the features that it keeps; for each of ``classes`` its name,
         number of images, ``recall`` in percent and ``taken_for``, the wrong answers with their counts, most
-        frequent first; whether probabilities are ``calibrated``, and their ``ece`` in percent, None below 200
-        images. With ``strangers`` their number of ``images``, and in percent how many of them are ``refused``
-        and how many of the known images (``known_refused``), at the rate ``reject``; and ``taken_for``.
+        frequent first; whether probabilities are ``calibrated``, and their ``ece`` in percent (in 15 equal
+        bins of the best class's probability the gap between share of right answers and mean probability,
+        averaged over images), None below 200 images. With ``strangers`` their number of ``images``, and in
+        percent how many of them are ``refused`` and how many of the known images (``known_refused``), at the
+        rate ``reject``; and ``taken_for``.
 
     Raises:
         DataError: There is no such model, a folder's name is no class of it, a stranger's is one, or an image

@@ -24,7 +24,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
-from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Busy, Classroom, Upload
+from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Busy, Classroom
+from lw2g_photos.uploads import Upload
 
 __all__ = ["Server"]
 

@@ -24,6 +24,7 @@ from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domain
 
 __all__ = [
     "GO_BACK",
+    "NEW_NUMBER",
     "TEACH_ANOTHER",
     "UNLEARN_FIRST",
     "accuracy_of",
@@ -45,6 +46,8 @@ UNLEARN_FIRST = "unlearn the class first"
 """What lets images of a class be learned as another, in a terminal."""
 GO_BACK = "go back to the model before"
 """What undoes a step, in a terminal."""
+NEW_NUMBER = ", and it gets a new number"
+"""What becomes of a class that was forgotten, in a terminal, which shows numbers of classes."""
 _TWIN = 0.1
 """Estimated rate of confusion from which two classes look alike."""
 _SHOWN = 5
@@ -359,7 +362,7 @@ def _of_classes(
         yield f"fewer than half of the images are found: {_first(missed)}"
     again = [name for name in classes if name in forgotten]
     if again:
-        yield f"a class of this name was forgotten, and it gets a new number: {', '.join(again)}"
+        yield f"a class of this name was forgotten{NEW_NUMBER}: {', '.join(again)}"
     copies = {name: of_class.copies for name, of_class in images.items() if of_class.copies}
     if copies:
         where = ", ".join(copies) if len(copies) <= _SHOWN else counted(len(copies), "class")

@@ -77,23 +77,23 @@ class TrainingGain:
         """Whether training may help, and on how many streams it gained or lost; the page has the rest.
 
         >>> TrainingGain(least=0.5, most=2.0, streams=2, above=1).words
-        'training may help: 1 of our 2 experiments with about as many images a class gained clearly (+0.5 to \
-+2.0 points; docs/worth.md)'
+        'training the backbone may help: 1 of our 2 experiments with about as many images a class gained \
+clearly (+0.5 to +2.0 points; docs/worth.md)'
         """
         experiments = "one experiment" if self.streams == 1 else f"{self.streams} experiments"
         like = f"our {experiments} with about as many images a class"
         if self.above:
-            verdict = "training may help:" if self.advised else "training: no advice, as"
+            verdict = " may help:" if self.advised else ": no advice, as"
             which = like if self.streams == 1 else f"{self.above} of {like}"
             words = f"{verdict} {which} gained clearly"
         else:
-            words = f"training: no clear gain in {like}"
+            words = f": no clear gain in {like}"
         if self.chosen:  # what is reported of images of a choice is no finding of its own
             words += f" (the method was chosen on images of {self.chosen})"
         if self.below:
             words += f", {self.below} lost{'' if self.above else ' clearly'}"
         ends = dict.fromkeys(f"{round(end, 1) + 0:+.1f}" for end in (self.least, self.most))
-        return f"{words} ({' to '.join(ends)} points; {_PAGE})"
+        return f"training the backbone{words} ({' to '.join(ends)} points; {_PAGE})"
 
 
 @lru_cache(maxsize=1)

@@ -111,6 +111,7 @@ def test_completion_knows_the_options_in_use(words, expected, absent):
         (["--batchsize=8"], "no such option: --batchsize; did you mean --set baseline.batch_size=VALUE"),
         (["--set", "epoch=1"], "epoch: expected a key with its section (did you mean 'baseline.epochs'"),
         (["--polcy", "min"], "no such option '--polcy'; did you mean '--policy'?"),
+        (["-policy=min"], "no such option '-policy'; did you mean '--policy'?"),
         (["--energy-pre", "0.9"], "did you mean --set growth.energy_pre=VALUE?"),
         (["--baseline", "dual-prompt", "--lr=1"], "--lr; did you mean --set baseline.lr=VALUE?"),
         (

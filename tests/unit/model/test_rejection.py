@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -78,8 +79,22 @@ def test_a_threshold_is_the_quantile_of_split_conformal_prediction() -> None:
     scores = torch.arange(19, dtype=torch.float64)
     assert threshold_of(scores, 0.05) == 0.0
     assert threshold_of(scores, 0.1) == 1.0
-    with pytest.raises(ConfigError, match="needs 19 kept images, and the model has 18"):
+    few = r"needs 19 learned images to compare with, and the model has 18; raise the rate to 0\.053 or more"
+    with pytest.raises(ConfigError, match=few):
         threshold_of(scores[:18], 0.05)
+
+
+@pytest.mark.parametrize("images", [1, 2, 6, 9, 10, 15, 99, 998])
+def test_the_least_rate_that_is_told_works(images: int) -> None:
+    """It is rounded up, and told of any number of images."""
+    scores = torch.arange(images, dtype=torch.float64)
+    with pytest.raises(ConfigError) as refused:
+        threshold_of(scores, 1e-4)
+    told = re.search(r"raise the rate to (0\.\d+) or more", str(refused.value))
+    assert told is not None
+    least = float(told[1])
+    assert threshold_of(scores, least) == 0.0
+    assert least < 1.1 / (images + 1)
 
 
 @pytest.mark.parametrize("kind", ["lda", "mahalanobis", "ridge", "klda"])

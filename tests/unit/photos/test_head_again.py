@@ -27,8 +27,9 @@ from lw2g.model.left_out import calibration_of
 from lw2g.model.solved import solved_of
 from lw2g.registry.catalogue import load_catalogue
 from lw2g_photos import starting
-from lw2g_photos.classroom import Classroom, Upload
+from lw2g_photos.classroom import Classroom
 from lw2g_photos.head_choice import old_images_found
+from lw2g_photos.uploads import Upload
 
 NAMES = ("ant", "bee", "cat", "dog", "eel")
 BY_ONE = tuple((name,) for name in NAMES)

@@ -48,6 +48,13 @@ def _write(folder: Path, colour: tuple[int, int, int], count: int, draw: np.rand
     write_images(folder, (np.array(colour) + draw.normal(0, 40, (32, 32, 3)) for _ in range(count)))
 
 
+def _with_a_wrong_label(photos: Path, folder: Path) -> Path:
+    """Copy the images to learn into a folder, one of them into a wrong class, and return the folder."""
+    shutil.copytree(photos / "photos", folder)
+    (folder / "red" / "0.png").rename(folder / "blue" / "red.png")
+    return folder
+
+
 def _start(photos: Path, out: Path, **options: Any) -> dict[str, Any]:
     return lw2g.start(photos / "photos", out, backbone="micro", device="cpu", **options)[1]
 
@@ -210,7 +217,8 @@ def test_a_single_image_takes_the_smallest(photos: Path, tmp_path: Path) -> None
 
 def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: Path) -> None:
     """A line each; the accuracy has its interval."""
-    arguments = ["start", str(photos / "photos"), str(tmp_path / "my model"), "--head", "auto"]
+    images = _with_a_wrong_label(photos, tmp_path / "images")
+    arguments = ["start", str(images), str(tmp_path / "my model"), "--head", "auto"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     few = r"\naccuracy: [\d.]+ % of 24 images, each left out in turn \(.*\).*; these images also chose "
@@ -226,12 +234,16 @@ def test_start_says_what_was_tried_and_what_comes_next(photos: Path, tmp_path: P
 def test_start_says_what_training_added_on_streams_like_the_images(
     photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks by images a class; the command follows more gains than losses; unknowns are not said."""
+    """It asks by images a class; the command follows more gains than losses; unknowns are not said.
+
+    Where no image that was asked is named wrongly, nothing is said to be better.
+    """
     asked = []
+    images = _with_a_wrong_label(photos, tmp_path / "images")
 
     def started(name: str, known: TrainingGain | None) -> str:
         monkeypatch.setattr(head_choice, "training_gain", lambda images: asked.append(images) or known)
-        return CliRunner().invoke(main, ["start", str(photos / "photos"), str(tmp_path / name)]).stdout
+        return CliRunner().invoke(main, ["start", str(images), str(tmp_path / name)]).stdout
 
     mixed = TrainingGain(least=-1.0, most=2.5, streams=2, above=1)
     said = started("mixed", mixed)
@@ -243,6 +255,10 @@ def test_start_says_what_training_added_on_streams_like_the_images(
         said = started(name, no_advice)
         assert said.endswith(f"\n{no_advice.words}\n")
     assert started("unknown", None).endswith("more accuracy: more images of each class\n")
+    images = photos / "photos"
+    said = started("all right", mixed)
+    assert "accuracy: 100.0 % of 24 images" in said
+    assert not re.search("more accuracy|training the backbone", said)
 
 
 @pytest.mark.slow
@@ -253,7 +269,7 @@ def test_the_command_that_trains_runs_as_it_is_printed(
     """Typed as it stands there, on class folders and on a split beside the other."""
     gain = TrainingGain(least=1.0, most=2.0, streams=1, above=1)
     monkeypatch.setattr(head_choice, "training_gain", lambda images: gain)
-    shutil.copytree(photos / "photos", tmp_path / folder)
+    _with_a_wrong_label(photos, tmp_path / folder)
     shutil.copytree(photos / "test", tmp_path / "my photos" / "test")
     done = CliRunner().invoke(main, ["start", str(tmp_path / folder), str(tmp_path / "model")])
     command = re.search("\n  lw2g (run .*)", done.stdout)

@@ -275,8 +275,8 @@ def test_an_answer_has_a_hint_at_strangers(model: tuple[Path, str], tmp_path: Pa
     write_images(tmp_path / "more" / "red", (200, 30, 30), 3, 2)
     folder = str(tmp_path / "more")
     hint = (
-        "note: each image gets a class of the model, whatever it shows; probabilities are shares among "
-        "these, too high for images that it has learned: --reject 0.05 calls some unknown\n"
+        "note: each image gets a class of the model, whatever it shows (--reject 0.05 calls some unknown); "
+        "probabilities are shares among its classes, too high for images that it has learned\n"
     )
     for words, said in (
         ([folder], hint),

@@ -39,8 +39,9 @@ from lw2g.registry.catalogue import load_catalogue
 from lw2g.runtime.console import percent
 from lw2g_photos import classroom as classroom_module
 from lw2g_photos.class_folders import read_class_folders
-from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, Upload, _made
+from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Classroom, _made
 from lw2g_photos.server import Server
+from lw2g_photos.uploads import Upload
 
 NASTY = "<img src=x onerror=document.title='owned'>"
 
@@ -134,10 +135,15 @@ def test_a_class_is_taught_tried_and_undone(server: Server, first: Path) -> None
     assert [sum(row) for row in state["confusion"]] == [6, 6, 6]
     assert Path(state["folder"]).parts[-2:] == ("model-taught", "1")
     status, answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.1"})
-    assert (status, answer["best"], answer["why"]) == (200, NASTY, "")
+    assert (status, answer["best"]) == (200, NASTY)
     answer = ask(server, "/predict", png(2, 9), query={"name": "x.png", "reject": "0.01"})[1]
     assert answer["class"] == NASTY
-    assert "0.01" in answer["why"]
+    few = "Too few images to call any unknown at {}: 18 of the {} needed; {}teach more"
+    assert state["rates"] == {
+        "0.01": few.format("1 %", 99, "choose 10 %, or "),
+        "0.05": few.format("5 %", 19, "choose 10 %, or "),
+        "0.1": "",
+    }
     status, state = ask(server, "/undo", b"")
     assert (status, names(state), Path(state["folder"]).name) == (200, ["black", "grey"], "2")
     before, after = (read_export(path).tensors for path in (first, Path(state["folder"])))
@@ -503,8 +509,7 @@ def test_without_a_model_the_page_makes_the_first_one(
             status, state = ask(server, "/learn", pictures(name, shade))
             assert status == 200, state
             told += state["check"]["warnings"]
-            answer = ask(server, "/predict", png(1, 9), query={"name": "a.png", "reject": "0.2"})[1]
-            told.append(answer["why"])
+            told.append(state["rates"]["0.1"])
         assert told == [
             "the model knows one class, and calls every image black: drop a folder of another class",
             "Unknown images can be told from two classes on: drop a folder of another class.",
@@ -554,7 +559,7 @@ def test_a_check_of_few_images_says_which_others_were_asked(server: Server) -> N
 
 
 def test_one_class_is_forgotten(server: Server, first: Path) -> None:
-    """Any class may go, not only that of the last step; what cannot go is said, undo is off, the check stays.
+    """Any class may go, not only that of the last step; what cannot go is said, and undo goes back before it.
 
     A window that has not seen the last step takes nothing back.
     """
@@ -569,20 +574,26 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert status == 200
     assert [one["name"] for one in state["classes"]] == ["black", "grey", "white"]
     assert state["folder"].endswith("model-taught/3")
-    assert not state["undo"]
     # all that are there were asked again; the old model is named, and nothing is told of what a step cost
     rows = [(one["class"], one["new"], one["checked"]) for one in state["check"]["classes"]]
     assert rows == [(name, False, 6) for name in ("black", "grey", "white")]
-    still = f"{seen[1]} still knows light; to go on from there: lw2g teach {seen[1]}"
+    still = f"{seen[1]} still knows light: to go back to it, undo the last step"
     assert (state["check"]["warnings"], state["cost"]) == ([still], "")
     status, answer = ask(server, "/forget", b"", query={"name": "light"})
     assert status == 400
     assert answer["error"].startswith("no class is called 'light' any more")
     assert ask(server, "/state")[1]["folder"] == state["folder"]
+    assert ask(server, "/forget", b"", query={"name": "grey"})[0] == 200
+    assert ask(server, "/undo", b"")[1]["folder"] == state["folder"]
+    back = ask(server, "/undo", b"")[1]
+    assert (back["folder"], back["undo"], names(back)) == (seen[1], True, ["black", "grey", "light", "white"])
+    assert ask(server, "/forget", b"", query={"name": "light"})[1]["folder"].endswith("model-taught/5")
     # nor is it told once a later step is undone: old classes were asked while the class was known
     assert ask(server, "/learn", pictures("pale", 4))[1]["undo"]
     undone = ask(server, "/undo", b"")[1]
     assert (undone["undo"], undone["forgot"], undone["cost"]) == (False, True, "")
+    again = ask(server, "/learn", pictures("light", 2))[1]
+    assert "a class of this name was forgotten before: light" in again["check"]["warnings"]
 
 
 @contextmanager
@@ -664,6 +675,10 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert "taken for" not in page.inner_text("#check")  # all were found
         assert "no step of learning" in page.get_attribute("#undo", "title")
         page.select_option("#reject", "0.1")
+        assert page.is_hidden("#few")
+        page.select_option("#reject", "0.05")
+        assert page.inner_text("#few").startswith("Too few images to call any unknown at 5 %: 12 of the 19")
+        page.select_option("#reject", "0.1")
         page.set_input_files("#image", folder(tmp_path, "white", 3) / "0.png")
         page.wait_for_selector(".answer:has-text('unknown (nearest: ')")
         assert page.locator(".tried td.number").all_inner_texts() == []
@@ -696,7 +711,9 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert "model-taught/1 still knows it" in page.inner_text("#message")
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["", ""]
         assert page.inner_text("#cost") == ""
-        assert page.get_attribute("#undo", "title") == "Forgetting cannot be undone here"
+        assert page.is_enabled("#undo")
+        page.evaluate("show", ask(server, "/state")[1] | {"undo": False})
+        assert page.get_attribute("#undo", "title") == "What was forgotten earlier cannot be undone here"
         # few were set apart, so that all are asked again, of the model as it is now
         assert page.inner_text("#last") == "Last check"
         page.evaluate("show", ask(server, "/state")[1] | {"anew": False})

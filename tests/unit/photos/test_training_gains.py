@@ -31,36 +31,35 @@ def test_gains_and_losses_are_one_sentence() -> None:
     assert found is not None
     assert found.advised
     assert found.words == (
-        "training may help: 2 of our 4 experiments with about as many images a class gained clearly "
-        "(the method was chosen on images of 1), 1 lost (-1.5 to +3.0 points; docs/worth.md)"
+        "training the backbone may help: 2 of our 4 experiments with about as many images a class gained "
+        "clearly (the method was chosen on images of 1), 1 lost (-1.5 to +3.0 points; docs/worth.md)"
     )
 
 
 @pytest.mark.parametrize(
     ("above", "below", "streams", "words"),
     [
-        (1, 0, 1, "training may help: our one experiment with about as many images a class gained clearly ("),
+        (1, 0, 1, " may help: our one experiment with about as many images a class gained clearly ("),
         (
             1,
             1,
             12,
-            "training: no advice, as 1 of our 12 experiments with about as many images a class gained "
+            ": no advice, as 1 of our 12 experiments with about as many images a class gained "
             "clearly, 1 lost (",
         ),
-        (0, 0, 1, "training: no clear gain in our one experiment with about as many images a class ("),
+        (0, 0, 1, ": no clear gain in our one experiment with about as many images a class ("),
         (
             0,
             2,
             4,
-            "training: no clear gain in our 4 experiments with about as many images a class, 2 lost "
-            "clearly (",
+            ": no clear gain in our 4 experiments with about as many images a class, 2 lost clearly (",
         ),
     ],
 )
 def test_the_line_is_a_verdict(above: int, below: int, streams: int, words: str) -> None:
     """It says whether to train before it counts: only where more gained than lost."""
     found = TrainingGain(least=-1.0, most=2.5, streams=streams, above=above, below=below)
-    assert found.words.startswith(words)
+    assert found.words.startswith(f"training the backbone{words}")
     assert found.advised == (above > below)
 
 
@@ -72,7 +71,8 @@ def test_what_is_not_clear_is_told_with_its_span(least: float, most: float, word
     """No gain is claimed; ends that look alike are one, and nothing is zero with a minus."""
     found = TrainingGain(least=least, most=most, streams=2)
     experiments = "our 2 experiments with about as many images a class"
-    assert found.words == f"training: no clear gain in {experiments} ({words} points; docs/worth.md)"
+    verdict = f"training the backbone: no clear gain in {experiments}"
+    assert found.words == f"{verdict} ({words} points; docs/worth.md)"
 
 
 def test_the_file_holds_streams_near_and_far() -> None:
