@@ -21,9 +21,9 @@ def ahead_of_all(table: Table) -> Row | None:
     """Return the finished row whose final accuracy is above each other one's beyond chance; None without one.
 
     Beyond chance is a paired 95 % interval without 0 over five class orders, or seeds of one, at least, and
-    over test images, and p below 0.05 after Holm's correction for the number of rows. Other columns have
-    intervals that leave out test images, and no p: none of their numbers is a finding. Each other row counts,
-    but a control is never the one.
+    over test images (these alone where both rows answer alike in each order), and p below 0.05 after Holm's
+    correction for the number of rows. Other columns have intervals that leave out test images, and no p: none
+    of their numbers is a finding. Each other row counts, but a control is never the one.
     """
     rows = _compared(table)
     if len(rows) < 2:
@@ -36,13 +36,13 @@ def ahead_of_all(table: Table) -> Row | None:
 
 
 def _compared(table: Table) -> list[Row]:
-    """Return the finished rows that have a final accuracy, the best first."""
+    """Return the finished rows that have a final accuracy, the best first; of equal ones controls last."""
     means = []
     for row in table.rows:
         mean = row.summary(_FAA).mean
         if row.finished and mean is not None:
             means.append((mean, row))
-    return [row for _, row in sorted(means, key=lambda item: item[0], reverse=True)]
+    return [row for _, row in sorted(means, key=lambda item: (-item[0], item[1].control))]
 
 
 def _is_beyond_chance(gap: Difference | None) -> bool:
@@ -62,31 +62,39 @@ def ahead_in_words(table: Table, columns: Sequence[Column]) -> str:
             "bold: ahead of each other row in FAA beyond chance "
             "(paired interval, over test images too, without 0; p below 0.05)"
         )
-    why = ""
-    if max(row.summary(_FAA).n for row in rows) < LEAST_TESTED:
-        why = ", which takes five class orders or seeds"
-    elif rows[0].alike and any(row.alike for row in rows[1:]):
-        why = ": the best and another one answer alike in each order, which is one pair and has no p"
-    elif not rows[0].control:
-        why = _untested(table, *rows)
-    return f"in FAA no row is ahead of all others beyond chance{why}"
-
-
-def _untested(table: Table, best: Row, *others: Row) -> str:
-    """Return with which rows the best one has too few pairs, where it is ahead of those with enough.
-
-    Empty where it is not: then that alone is the reason.
-    """
+    best, *others = rows
+    if best.control:
+        return "no FAA is bold: the best row is a control"
     gaps = table.differences(best, _FAA)
+    level = []
+    untested = []
+    for row in others:
+        gap = gaps[row.label]
+        if gap is None or gap.p is None:
+            untested.append(row)
+        elif not _is_beyond_chance(gap):
+            level.append(row)
+    if level:
+        named = level[0].label
+        if len(level) > 1:
+            named += f" and {counted(len(level) - 1, 'more row')}"
+        return f"in FAA no row is ahead of all others beyond chance: the best is not ahead of {named}"
+    return f"not tested which row is ahead in FAA: {_untested(best, untested)}"
+
+
+def _untested(best: Row, others: Sequence[Row]) -> str:
+    """Return what the best row lacks for a p value of its differences from other rows."""
+    if max(row.summary(_FAA).n for row in (best, *others)) < LEAST_TESTED:
+        return "that takes five class orders or seeds"
     unpaired = 0
+    unanswered = 0
     few = []
     for row in others:
         pairs = row.draws & best.draws
         orders = len({order for _, order in pairs})
         units = len(set(map(unit_of(pairs), pairs)))
         if units >= LEAST_TESTED:
-            if not _is_beyond_chance(gaps[row.label]):
-                return ""
+            unanswered += 1
         elif units:
             few.append(counted(units, "class order" if orders > 1 else "seed"))
         else:
@@ -97,4 +105,6 @@ def _untested(table: Table, best: Row, *others: Row) -> str:
     if few:
         over = f"only {few[0]}" if len(set(few)) == 1 else "fewer than five class orders or seeds"
         parts.append(f"pairs over {over} with {counted(len(few), 'row')}")
-    return f": the best has {' and '.join(parts)}" if parts else ""
+    if unanswered:
+        parts.append(f"no predictions of common test images with {counted(unanswered, 'row')}")
+    return f"the best has {' and '.join(parts)}"

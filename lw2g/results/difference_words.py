@@ -132,18 +132,21 @@ def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
     """Return what intervals and p values of the differences of rows from one are."""
     common = [row.draws & reference.draws for row in rows]
     over = over_of_rows(varying_pairs(row, reference) for row in rows)
-    numbers = [_number_of_units(varying_pairs(row, reference)) for row in rows]
+    numbers = [_number_of_units(pairs) for pairs in common]
     least_known = min(rows, key=lambda row: _number_of_units(varying_pairs(row, reference)) or LEAST_TESTED)
     few = few_in_words(least_known, reference)
     several = [pairs for pairs in common if len(pairs) > 1] or common
     units = " or ".join(sorted(set(map(_units_of, several))))
     of_faa = [f"intervals of FAA over {over}{f' ({few})' if few else ''}, paired bootstrap"]
-    if max(numbers) >= LEAST_TESTED:
-        of_faa.append("p, the larger of bootstrap and paired t test, corrected for the rows (Holm)")
-    if any(0 < number < LEAST_TESTED for number in numbers):
+    tested = [row for row, number in zip(rows, numbers, strict=True) if number >= LEAST_TESTED]
+    if tested:
+        varying = [bool(varying_pairs(row, reference)) for row in tested]
+        test = "paired t test" if any(varying) else "McNemar's exact test over images"
+        if len(set(varying)) > 1:
+            test += " (between alike rows McNemar's exact test over images)"
+        of_faa.append(f"p, the larger of bootstrap and {test}, corrected for the rows (Holm)")
+    if min(numbers) < LEAST_TESTED:
         of_faa.append(f"no p below five {units}")
-    if 0 in numbers:
-        of_faa.append("no p between alike rows, which are one pair")
     return [
         f"mean [95 % interval{uncorrected(len(rows))}]",
         "; ".join(of_faa),

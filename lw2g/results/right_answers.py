@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import count
+from itertools import compress, count
 
 import attrs
 import numpy as np
@@ -63,6 +63,18 @@ class RightAnswers:
         """
         low, high = wilson(min(self.accuracy, 100.0), 1.0 / float(self.shares @ self.shares))
         return low, high
+
+    def p_against(self, others: RightAnswers) -> float:
+        """Return the two-sided p value of McNemar's exact test against other answers to the same images.
+
+        It is over the images that one of the two alone has right, each of which counts once.
+        """
+        from scipy.special import bdtr  # here, so that reports without pairs start without scipy
+
+        right = set(compress(self.images, self.right))
+        others_right = set(compress(others.images, others.right))
+        gained, lost = len(right - others_right), len(others_right - right)
+        return min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
 
 
 def right_answers(

@@ -125,9 +125,8 @@ class Row:
         """Return the difference of a column from another row, paired over seeds and class orders.
 
         The interval is over class orders, or over the seeds of one; that of FAA over test images, too, where
-        the predictions of all pairs are at hand, with a p value from five orders or seeds on that either row
-        sees. None where one row is finished and the other is not: after fewer tasks accuracy is another
-        quantity.
+        the predictions of all pairs are at hand, with a p value from five orders or seeds on. None where one
+        row is finished and the other is not: after fewer tasks accuracy is another quantity.
         """
         if self.finished != other.finished:
             return None
@@ -142,13 +141,14 @@ class Row:
         return found or paired_difference(self._paired(column), other._paired(column), unit)
 
     def _p(self, other: Row, column: Column, drawn: Difference) -> float | None:
-        """Return the p value of a difference of FAA: the larger of the draws' and a t test's over orders.
+        """Return the p value of a difference of FAA: the larger of the draws' and of another test's.
 
-        Draws of a few orders have too thin tails, and a t test alone leaves out test images.
+        Draws of few have too thin tails. A t test is over orders, McNemar's over images.
         """
-        # runs that answer alike are copies of one: together they are a single pair
-        if drawn.p is None or drawn.n < LEAST_TESTED or (self.alike and other.alike):
+        if drawn.p is None or drawn.n < LEAST_TESTED:
             return None
+        if self.answers and other.answers:  # runs that answer alike are copies of one: images alone vary
+            return max(drawn.p, self.answers.p_against(other.answers))
         unit = unit_of(self.draws & other.draws)
         return max(drawn.p, p_of_t_test(self._paired(column), other._paired(column), unit))
 

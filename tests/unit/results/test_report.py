@@ -232,21 +232,52 @@ def test_rows_of_other_test_images_do_not_compare(write_full_run, installed, tmp
             [[], range(3), range(1)],
             " with 1 row and pairs over fewer than five class orders or seeds with",
         ),
-        ([range(5), []], ""),
+        ([range(5), []], " with 1 row and no predictions of common test images with 1 row"),
     ],
-    ids=["unpaired", "few", "both", "a tie"],
+    ids=["unpaired", "few", "both", "no predictions"],
 )
-def test_no_row_is_ahead_for_want_of_pairs(write_run, installed, of_others, told):
-    """The reason stands behind the words, unless the best is open against a row with pairs enough."""
+def test_no_row_is_tested_for_want_of_pairs(write_run, installed, of_others, told):
+    """The words say what the best row lacks; that it is not ahead, nothing has shown."""
     runs = [write_run(90.0 + seed, **{"run.seed": seed}) for seed in range(5)]
     for number, seeds in enumerate(of_others):
         for seed in seeds or [9]:
             runs.append(write_run(50.0 + seed, **{"run.seed": seed, "baseline.epochs": 20 + number}))
     (table,) = tables_of(runs, installed)
     said = ahead_in_words(table, [FAA])
-    assert said.startswith("in FAA no row is ahead of all others beyond chance")
+    assert said.startswith("not tested which row is ahead in FAA: the best has ")
     assert told in said
-    assert bool(told) == (": the best has " in said)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "p", "said"),
+    [
+        ([6], [2 / 2**6], "bold: ahead of each other row in FAA beyond chance"),
+        ([5], [2 / 2**5], "the best is not ahead of hide-prompt x always"),
+        ([8, 7], [4 / 2**8, 2 / 2**7], "bold: ahead of each other row in FAA beyond chance"),
+        ([8, 5], [4 / 2**8, 2 / 2**5], "the best is not ahead of hide-prompt x max"),
+        ([0, 5], [1.0, 4 / 2**5], " and 1 more row"),
+    ],
+)
+def test_rows_that_answer_alike_are_tested_over_images(
+    write_full_run, installed, monkeypatch, tmp_path, wrong, p, said
+):
+    """By McNemar's exact test: draws of so few images have a smaller p. What failed a test is named."""
+    for policy, number in zip(("min", "always", "max"), (0, *wrong), strict=False):
+        samples = SAMPLES.copy()
+        samples[:, 2] = samples[:, 1]
+        samples[:number, 2] = (samples[:number, 1] + 1) % 6
+        monkeypatch.setattr(written_runs, "SAMPLES", samples)
+        is_wrong = samples[:, 2] != samples[:, 1]
+        faa = 100 - float(np.mean([100 * is_wrong[samples[:, 0] == task].mean() for task in range(3)]))
+        for seed in range(5):
+            write_full_run(
+                f"{policy}-{seed}", {"metrics.faa": faa}, policy=policy, overrides={"run.seed": seed}
+            )
+    (table,) = tables_of(list(find_runs([tmp_path])), installed)
+    gaps = table.differences(table.row("x min"), FAA)
+    found = [gaps[row.label].p for row in table.rows if row.label in gaps]
+    assert found == pytest.approx(p)
+    assert said in ahead_in_words(table, [FAA])
 
 
 def test_the_first_unfinished_runs_are_named(write_run, installed):
@@ -992,7 +1023,7 @@ def test_equal_numbers_differ_by_zero():
 @pytest.mark.parametrize(
     ("orders", "seeds", "number", "over", "has_interval", "has_p"),
     [
-        (1, 5, "5", 5, True, False),
+        (1, 5, "5", 5, True, True),
         (2, 1, "2", 2, False, False),
         (2, 2, "2 orders x 2 seeds", 2, False, False),
         (3, 2, "3 orders x 2 seeds", 3, True, False),
@@ -1006,7 +1037,7 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     """Of every metric: deviation and interval are over orders, each the mean of its seeds.
 
     A p value of FAA has at least five of them, and where no row has, the remark says so; here seeds of one
-    order answer alike, and are one pair.
+    order answer alike, and p is over images.
     """
     ours, theirs = [], []
     for order, seed in product(range(orders), range(seeds)):
@@ -1028,8 +1059,9 @@ def test_seeds_of_one_order_are_one_where_orders_vary(
     assert first.difference(second, COLUMNS["faa"]).low is not None
     assert [gap.p is not None for gap in table.differences(first, COLUMNS["faa"]).values()] == [has_p]
     remarks = " ".join(remarks_on(table, [COLUMNS["faa"]], first.label))
-    few = "; no p below five class orders" if orders > 1 else "; no p between alike rows, which are one pair"
-    assert ("corrected for the rows (Holm)" in remarks, few in remarks) == (has_p, not has_p)
+    test = "paired t test" if orders > 1 else "McNemar's exact test over images"
+    tested = f"p, the larger of bootstrap and {test}, corrected for the rows (Holm)"
+    assert (tested in remarks, "; no p below five class orders" in remarks) == (has_p, not has_p)
     assert "interval]" in remarks, "of a single difference nothing is to correct"
     unit = "class orders" if orders > 1 else "seeds of one class order"
     for others in ("", "--all"):  # every remark, and a few
@@ -1054,7 +1086,7 @@ def test_few_orders_of_one_sign_that_spread_are_no_finding(
     (table,) = tables_of(runs, installed)
     ours, theirs = table.rows
     # rows that see their orders: the answers of these runs are written alike
-    monkeypatch.setattr(type(ours), "alike", False)
+    monkeypatch.setattr(type(ours), "answers", None)
     monkeypatch.setattr(type(ours), "_right_answers", dict.fromkeys(ours.draws))
     monkeypatch.setattr("lw2g.results.table.over_orders_and_images", lambda *_: drawn)
     found = ours.difference(theirs, COLUMNS["faa"])
