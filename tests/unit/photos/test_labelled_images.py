@@ -120,7 +120,7 @@ IMAGES = [np.full((4, 4, 3), shade, np.uint8) for shade in range(3)]
         ),
         ((IMAGES, ["a", "b", " "]), "no class can be called ''; rename it"),
         ((IMAGES[:1] * 2, ["a", "b"]), "image 1 of class 'b' is one of class 'a', too; keep it in one"),
-        (([np.full((4, 4, 3), np.nan)], ["a"]), "image 0: pixels of float64 from nan to nan have no"),
+        (([np.full((4, 4, 3), np.nan)], ["a"]), "image 0: pixels of float64 that are not finite have no"),
         (
             ([np.zeros((5, 4, 5), np.uint8)], ["a"]),
             "image 0: an array of shape [5, 4, 5] is no image",

@@ -102,7 +102,7 @@ def test_a_pipeline_learns_from_images(drawings):
         ("photo.jpg", r"no image file at 'photo\.jpg'; give a list of images"),
         (["no.png", "none.png"], "2 images cannot be used"),
         (np.zeros((4, 64)), r"an array of shape \[4, 64\] is no batch of images"),
-        (np.full((1, 8, 8), 3.0), "no known range; give uint8, or floats from 0 to 1"),
+        (np.full((1, 8, 8), 3.0), "no known range; give uint8 .*, or floats from 0 to 1"),
         ([3], "an object of type int is no image"),
         (["."], r"'\.' is a folder; name the images in it one by one"),
     ],
