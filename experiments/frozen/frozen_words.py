@@ -112,7 +112,7 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         own = [row for row in rows if row.stream in names_of(role)]
         above = ", ".join(row.stream for row in own if row.low > 0) or "none"
         below = ", ".join(row.stream for row in own if row.high < 0) or "none"
-        told.append(f"on {role} streams above on {above}, below on {below}")
+        told.append(f"above on {above}, below on {below} ({role} streams)")
     yield (
         "In short: against `--recommended`, by 95 % intervals, training on the first task ends "
         f"{'; '.join(told)}; elsewhere undecided."
@@ -133,11 +133,14 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         )
     every = list(frozen_gains.gains(known, runs, frozen_gains.EVERY_TASK))
     surely_below = [row for row in every if row.high < 0]
+    on_fewer = frozen_fewer.differences(known, runs, frozen_gains.EVERY_TASK, frozen_fewer.FROZEN_ANSWER)
+    gains, costs = (frozen_fewer.images_on(on_fewer, side) for side in (1, -1))
     of_one = sum(row.orders == 1 for row in surely_below)
     yield (
-        "Training on every task is above `--recommended`, with its interval, on "
-        f"{sum(row.low > 0 for row in every)} of the {len(every)} rows of the [second table]"
-        f"(#by-the-number-of-images-a-class), below on {len(surely_below)} ({of_one} of one order)."
+        f"Training on every task is there above `--recommended` at {gains}, below at {costs}; in the "
+        "[second table](#by-the-number-of-images-a-class) above on "
+        f"{sum(row.low > 0 for row in every)} of {len(every)} rows, below on {len(surely_below)} "
+        f"({of_one} of one order)."
     )
 
 
