@@ -76,7 +76,7 @@ LEGEND = """
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
-  `head=auto` the features of up to 4,096 training images.
+  `head=auto` the features of all training images (`cifar-whole`: sums).
 - (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
   (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
@@ -131,8 +131,8 @@ def in_short(lines: Sequence[Line]) -> str:
     )
     words = (
         f"In short, on ViT-Tiny, in five epochs without augmentation: beside `lda` {len(on_all)} rows "
-        f"ran on all {len(streams)} streams. Above it (untuned, not always the best floor), by uncorrected "
-        f"95 % intervals, on so many: {above or 'none'}. Below it: {below or 'none'}."
+        f"ran on all {len(streams)} streams. Streams where each is above `lda` (untuned, not always the best "
+        f"floor), by uncorrected 95 % intervals: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
 

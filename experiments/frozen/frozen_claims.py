@@ -76,11 +76,6 @@ def less_floors(known: Streams, runs: Trained, stream: str) -> list[Difference]:
     return [between(known[stream], "auto", "lda"), less_units]
 
 
-def less_the_better(known: Streams, runs: Trained, stream: str) -> Difference:
-    """Return what the frozen answer has more than the better of both."""
-    return min(less_floors(known, runs, stream), key=lambda own: own.mean)
-
-
 def less_by_stream(known: Streams, runs: Trained, names: Iterable[str], left: str, right: str) -> Found:
     """Return a trained row less a head or another trained row, on those streams that have both."""
     every = {name: less(known, runs, name, left, right) for name in names}

@@ -98,12 +98,6 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     yield from textwrap.wrap(told, WIDTH, break_on_hyphens=False)
 
 
-def largest_shrinkage() -> tuple[str, dict[str, float]]:
-    """Return the largest shrinkage of ``lda`` that was tried, and its points over the default by stream."""
-    _, most, gains = _by_shrinkage()
-    return most, gains
-
-
 def _by_shrinkage() -> tuple[str, str, dict[str, float]]:
     """Return the default, the largest shrinkage that was tried, and its points over the default by stream."""
     found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))

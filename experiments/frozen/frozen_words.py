@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import frozen_fewer
 import frozen_gains
-import frozen_images
 import numpy as np
 import shoot_pages
-from frozen_claims import ROLES, Streams, less, less_floors, less_the_better, names_of, sides
+from frozen_claims import ROLES, Streams, less, less_floors, names_of, sides
 from frozen_gains import FACTS, chosen_on
-from frozen_images import middles
 from frozen_results import PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
 from frozen_verdicts import judged
@@ -114,7 +112,7 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         own = [row for row in rows if row.stream in names_of(role)]
         above = ", ".join(row.stream for row in own if row.low > 0) or "none"
         below = ", ".join(row.stream for row in own if row.high < 0) or "none"
-        told.append(f"on {role} streams above on {above}, below on {below}")
+        told.append(f"above on {above}, below on {below} ({role} streams)")
     yield (
         "In short: against `--recommended`, by 95 % intervals, training on the first task ends "
         f"{'; '.join(told)}; elsewhere undecided."
@@ -135,11 +133,14 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
         )
     every = list(frozen_gains.gains(known, runs, frozen_gains.EVERY_TASK))
     surely_below = [row for row in every if row.high < 0]
+    on_fewer = frozen_fewer.differences(known, runs, frozen_gains.EVERY_TASK, frozen_fewer.FROZEN_ANSWER)
+    gains, costs = (frozen_fewer.images_on(on_fewer, side) for side in (1, -1))
     of_one = sum(row.orders == 1 for row in surely_below)
     yield (
-        "Training on every task is above `--recommended`, with its interval, on "
-        f"{sum(row.low > 0 for row in every)} of the {len(every)} rows of the [second table]"
-        f"(#by-the-number-of-images-a-class), below on {len(surely_below)} ({of_one} of one order)."
+        f"Training on every task is there above `--recommended` at {gains}, below at {costs}; in the "
+        "[second table](#by-the-number-of-images-a-class) above on "
+        f"{sum(row.low > 0 for row in every)} of {len(every)} rows, below on {len(surely_below)} "
+        f"({of_one} of one order)."
     )
 
 
@@ -256,16 +257,15 @@ def told(stored: Any) -> dict[str, str]:
     fields["{frozen/report/right}"] = f"{min(right)} to {max(right)}"
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
-    less_lda = [less_floors(known, runs, name)[0] for name in names_of("report")]
+    floors = {name: less_floors(known, runs, name) for name in names_of("report")}
+    less_lda = [of_lda for of_lda, _ in floors.values()]
     fields["{lda/frozen/most-below}"] = f"{max(own.mean for own in less_lda):.0f}"
     behind = [side_of_zero(own.low, own.high) for own in less_lda]
     for side, sign in (("below", 1), ("above", -1)):
         fields[f"{{lda/frozen/number-{side}}}"] = str(behind.count(sign) or "none")
-    floors = {name: less_the_better(known, runs, name) for name in names_of("report")}
-    above_floors = [name for name, own in floors.items() if round(own.low, 1) > 0]
-    below_floors = [name for name, own in floors.items() if round(own.high, 1) < 0]
-    fields["{frozen/report/above-floors}"] = _listed(above_floors)
-    fields["{frozen/report/below-floors}"] = f", below on {_listed(below_floors)}" if below_floors else ""
+    signs = {name: [side_of_zero(own.low, own.high) for own in both] for name, both in floors.items()}
+    fields["{frozen/report/above-units}"] = _listed([name for name, (_, side) in signs.items() if side == 1])
+    fields["{frozen/report/below-floors}"] = _listed([name for name, both in signs.items() if -1 in both])
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     counts = [FACTS[name]["train_per_class"] for name in PLAN["report"]]
@@ -279,24 +279,7 @@ def told(stored: Any) -> dict[str, str]:
     first = [FACTS[name]["increment"] for name in names_of("report")]
     fields["{streams/report/classes-a-task}"] = f"{min(first)} to {max(first)}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
-    fields["{middle/every/minus-whole}"] = _of_middles(middles("report") | middles("development"))
-    share, gained = frozen_images.largest_shrinkage()
-    fields["{lda/shrinkage/share}"] = share
-    fields["{lda/shrinkage/span}"] = f"{min(gained.values()):+.1f} to {max(gained.values()):+.1f}"
     return fields | _of_the_picture(runs)
-
-
-def _of_middles(found: Mapping[str, Difference]) -> str:
-    """Return what reading the middle of images changed over some streams, and on which it is decided."""
-    means = [own.mean for own in found.values()]
-    signs = {name: side_of_zero(own.low, own.high) for name, own in found.items()}
-    decided = [
-        f"{word} on {_listed(own)}"
-        for word, side in (("above 0", 1), ("below 0", -1))
-        if (own := [name for name, sign in signs.items() if sign == side])
-    ]
-    told = ", ".join([*decided, "else undecided"]) if decided else "all undecided"
-    return f"{min(means):+z.1f} to {max(means):+z.1f} points on {len(found)} sets ({told})"
 
 
 def _sides_told(known: Streams, runs: Trained, method: str) -> str:

@@ -340,16 +340,3 @@ def test_whole_images_are_answered_as_in_the_cells(script):
             whole, middle = (found[name][way]["right"] for way in ("squash", "crop"))
             assert len(whole) == len(middle) == len(hits), name
             assert whole.count("1") == pytest.approx(hits.sum(), abs=1), name
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ({"a": (-1.0, -2.0, 0.04), "b": (2.0, -1.0, 5.0)}, "-1.0 to +2.0 points on 2 sets (all undecided)"),
-        ({"a": (-1.0, -2.0, -0.5), "b": (2.0, 1.0, 3.0)}, "above 0 on `b`, below 0 on `a`, else undecided"),
-    ],
-)
-def test_what_the_middle_of_images_changed_is_told_with_its_sides(script, rows, told):
-    """The least and the greatest mean, and the streams whose interval has no 0 in it."""
-    found = {name: SimpleNamespace(mean=mean, low=low, high=high) for name, (mean, low, high) in rows.items()}
-    assert told in script("frozen_words")._of_middles(found)
