@@ -58,8 +58,8 @@ CAUTION = """\
 `--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
 fewer orders than most of their stream stand last (but `lda`)."""
 SMALL = """\
-[Choices have seen these streams](#what-choices-have-seen), too. By a t interval over orders alone {unsure}
-would not exclude zero."""
+[Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
+the first; t intervals over orders alone contain zero on {unsure}."""
 """What is said of report streams at another size, below the table at the first."""
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
@@ -89,12 +89,16 @@ LEGEND = """
   are runs, which choose after each task. Means over tasks and over images differ by up to
   {legend/rows/apart} points.
 """
-SEEN = "### What choices have seen\n\nBehind the names: classes, tasks, training + test images of a class.\n"
+SEEN = """\
+### What choices have seen
+
+Behind the names: classes, tasks, training + test images of a class. Of PACS
+each object in each domain is a class.
+"""
 GROUND = """\
 Rests on: packs in `experiments/store`, at 224 px `runs/folder/like-for-like/STREAM.ORDER.224@*/METHOD/`.
 `python scripts/tables.py --packs leaderboard` names those behind each number, in minutes,
-`--print docs/leaderboard.md` prints all, and `lw2g verify PACK` recomputes one from answers ([what badges do
-not say](howto/store.md#badges)).
+`--print docs/leaderboard.md` prints all, and `lw2g verify PACK` recomputes one from answers.
 """
 ROLES = ("report", "development")
 IN_FULL = (224, "report")

@@ -137,7 +137,7 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
             "It answers by `lda`, `--recommended` by the head that its images choose. Over untuned "
             f"`lda` it has {min(over):+.1f} to {max(over):+.1f} points at every number."
         )
-    images = FACTS[FEW]["train_per_class"]
+    images, more = (FACTS[name]["train_per_class"] for name in (FEW, MANY))
     both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
     every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
     if all(both.values()) and all(every.values()):
@@ -153,8 +153,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))
     yield (
         f"Of the {1 + len(others)} [claims on fewer images](frozen_tables.md#all-of-cifar-100), written "
-        f"before, {held} held; that training on the first task adds more with more images: {grows.verdict}, "
-        "by means."
+        f"before, {held} held; that training on the first task adds more with {more} "
+        f"than with {images}: {grows.verdict}, by means."
     )
 
 

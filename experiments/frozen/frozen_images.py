@@ -88,7 +88,7 @@ def squares(known: Streams, runs: Trained) -> Iterator[str]:
 
 def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield in a sentence what `lda` on the last class token has by its shrinkage."""
-    usual, most, gains = _by_shrinkage()
+    usual, most, gains = by_shrinkage()
     least, best = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
     told = (
         f"With `head.lda.shrinkage={most}` `lda` on the last class token has {gains[least]:+.1f} ({least}) "
@@ -98,7 +98,7 @@ def shrinkage(known: Streams, runs: Trained) -> Iterator[str]:
     yield from textwrap.wrap(told, WIDTH, break_on_hyphens=False)
 
 
-def _by_shrinkage() -> tuple[str, str, dict[str, float]]:
+def by_shrinkage() -> tuple[str, str, dict[str, float]]:
     """Return the default, the largest shrinkage that was tried, and its points over the default by stream."""
     found = json.loads((HERE / "shrinkage.json").read_text(encoding="utf-8"))
     usual, *_, most = next(iter(found.values()))

@@ -9,6 +9,7 @@ from typing import Any
 
 import frozen_fewer
 import frozen_gains
+import frozen_images
 import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less, less_floors, names_of, sides
@@ -167,6 +168,18 @@ def forwards_of(runs: Trained, method: str, names: Sequence[str]) -> str:
     return f"{min(every):.1f} to {max(every):.1f}"
 
 
+def _forwards_of_first_task(runs: Trained) -> str:
+    """Return the forwards for each image of the task that trains; an image of another task takes one."""
+    every = []
+    for name in names_of("report"):
+        facts = FACTS[name]
+        classes = facts.get("classes", facts["tasks"] * facts["increment"])
+        for run in runs.get((name, TRAINED), {}).values():
+            beyond = (run.told.forwards - 1) * classes / facts["increment"]
+            every.append(round(1 + beyond))
+    return " to ".join(map(str, sorted({min(every), max(every)})))
+
+
 APART_BY = 1.0
 """Points beyond which a run is said to end far from `start`."""
 
@@ -268,9 +281,10 @@ def told(stored: Any) -> dict[str, str]:
     fields["{frozen/report/below-floors}"] = _listed([name for name, both in signs.items() if -1 in both])
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
+    fields["{trained/report/first-task}"] = _forwards_of_first_task(runs)
+    _, fields["{lda/development/shrinkage}"], gains = frozen_images.by_shrinkage()
+    fields["{lda/development/by-shrinkage}"] = f"{min(gains.values()):+.1f} to {max(gains.values()):+.1f}"
     counts = [FACTS[name]["train_per_class"] for name in PLAN["report"]]
-    first = [FACTS[name]["increment"] for name in names_of("report")]
-    fields["{streams/report/first}"] = f"{min(first)} to {max(first)}"
     fields["{streams/report/images}"] = f"{min(counts)} to {max(counts)}"
     orders = [len(runs[name, TRAINED]) for name in names_of("report") if (name, TRAINED) in runs]
     fields["{trained/report/orders}"] = f"{min(orders)} to {max(orders)}"
