@@ -373,9 +373,9 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give its last one, such as
-    MODEL-taught/2. ``model`` stays as it is. Without ``model`` the first images make one in
-    model-taught, as ``lw2g start`` does.
+    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give the one that it names at the end.
+    ``model`` stays as it is. Without ``model`` the first images make one in model-taught, as ``lw2g start``
+    does.
 
     Args:
         model: Its folder, of :func:`start` or exported; None where the page makes the first model.
