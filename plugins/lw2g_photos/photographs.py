@@ -197,7 +197,7 @@ def learn(
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
           what wrong ones are ``taken_for``, with counts;
         - ``old_classes``: how many of the old ``images``, each left out in turn, are found ``before`` the
-          step and ``now``; ``loss``, the difference in points; ``estimated_loss`` from Gaussians;
+          step (None if one class was known) and ``now``; ``loss`` in points; ``estimated_loss`` by Gaussians;
         - ``losing``: old classes of which more than 10 % (``loss``) of so many ``images`` go to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
           confused; by Gaussians (``images`` is None) where none was left out;
