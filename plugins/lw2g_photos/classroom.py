@@ -380,8 +380,9 @@ class Classroom:
                 rows = [{"class": one["name"], "images": one["images"], "new": False} for one in classes]
             check = {**check, "classes": _as_told(rows, lead)}
         cost = ""
+        has_old_classes = len(manifest.tasks) > 1 and len(names) > 1
         # an earlier lw2g has not noted how many were found before
-        if check and "old_classes" in check and len(manifest.tasks) > 1 and not forgot:
+        if check and "old_classes" in check and has_old_classes and not forgot:
             cost = old_classes_words(check["old_classes"], check["estimated_loss"])
         if check and forgotten:
             before = self._shown["folder"]

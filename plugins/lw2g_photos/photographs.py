@@ -197,7 +197,7 @@ def learn(
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
           what wrong ones are ``taken_for``, with counts;
         - ``old_classes``: how many of the old ``images``, each left out in turn, are found ``before`` the
-          step and ``now``; ``loss``, the difference in points; ``estimated_loss`` from Gaussians;
+          step (None if one class was known) and ``now``; ``loss`` in points; ``estimated_loss`` by Gaussians;
         - ``losing``: old classes of which more than 10 % (``loss``) of so many ``images`` go to new ones;
         - ``twins``: a ``class`` of the step and the one it is ``like``, of which ``error`` of ``images`` are
           confused; by Gaussians (``images`` is None) where none was left out;
@@ -373,9 +373,9 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give its last one, such as
-    MODEL-taught/2. ``model`` stays as it is. Without ``model`` the first images make one in
-    model-taught, as ``lw2g start`` does.
+    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give the one that it names at the end.
+    ``model`` stays as it is. Without ``model`` the first images make one in model-taught, as ``lw2g start``
+    does.
 
     Args:
         model: Its folder, of :func:`start` or exported; None where the page makes the first model.

@@ -155,15 +155,17 @@ def look_alikes(gaussians: Gaussians | None, wrong: Tensor | None, manifest: Man
             twins.append({**pair, "error": 100 * float(error), "images": _left_out_of(wrong, asked)})
     # rates of several new classes add up, and a class cannot lose more than all of its images
     lost = rates[:, new].sum(1).clamp(max=1)
+    # a single class was the answer to every image: it had no accuracy to lose
+    losers = known if len(known) > 1 else []
     losing = []
-    for target in sorted(known, key=lambda target: -float(lost[target]))[:_SHOWN]:
+    for target in sorted(losers, key=lambda target: -float(lost[target]))[:_SHOWN]:
         if float(lost[target]) > _TWIN:
             loss = 100 * float(lost[target])
             losing.append({"class": names[target], "loss": loss, "images": _left_out_of(wrong, target)})
     estimated_loss = None
-    if errors is not None:
-        estimated = errors[:, new].sum(1).clamp(max=1)[known]
-        estimated_loss = 100 * float(estimated.sum()) / max(len(known), 1)
+    if errors is not None and losers:
+        estimated = errors[:, new].sum(1).clamp(max=1)[losers]
+        estimated_loss = 100 * float(estimated.sum()) / len(losers)
     return {"estimated_loss": estimated_loss, "losing": losing, "twins": twins}
 
 

@@ -199,12 +199,15 @@ def take_step(
     best = taught[taken]
     found = _recall_of_held_out(trials[taken], best, lesson.images) if trials else None
     del trials
-    report = _checked(best, saved, lesson, found) | _costs(before, best)
+    # whatever a model of one class is asked, it answers that one: it has no accuracy to lose
+    knew_one_class = len(saved.class_map.target_names) == 1
+    report = _checked(best, saved, lesson, found) | _costs(before, best, knew_one_class=knew_one_class)
     if choice is not None:
         report["choice"] = choice
         if old is None:
             report["training"] = known_of_training(lesson)
-    _require_small_loss(report, max_loss)
+    if not knew_one_class:
+        _require_small_loss(report, max_loss)
     best = attrs.evolve(best, saved=with_candidates(best.saved, tried, [one.saved for one in taught]))
     report = _write_step(tried[taken].saved, best, report, lesson, out, look)
     return best.model, report | {"seconds": round(time.monotonic() - began, 3)}
@@ -294,16 +297,21 @@ def _checked(taught: _Taught, before: Manifest, lesson: Lesson, found: Recall | 
     }
 
 
-def _costs(before: Tensor | None, taught: _Taught) -> dict[str, Any]:
+def _costs(before: Tensor | None, taught: _Taught, *, knew_one_class: bool) -> dict[str, Any]:
     """Return what a step costs the old classes, by the images that the model kept of them.
 
     Args:
         before: Which of these were found before the step, as
             :func:`~lw2g_photos.head_choice.old_images_found` takes it.
         taught: The model after it.
+        knew_one_class: Whether the model before it knew one class, which has nothing to lose.
     """
     old = old_images_found(before, taught.found.measures["right"])
-    return {"loss": None if old is None else old["before"] - old["now"], "old_classes": old}
+    if old is None:
+        return {"loss": None, "old_classes": None}
+    if knew_one_class:
+        return {"loss": None, "old_classes": {**old, "before": None}}
+    return {"loss": old["before"] - old["now"], "old_classes": old}
 
 
 def _write_step(

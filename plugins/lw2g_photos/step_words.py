@@ -56,7 +56,8 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
             yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
     if changed := words_of_change(report.get("choice", {})):
         yield changed
-    if has_old_classes:
+    knows_one_class = check is not None and check.knows_one_class
+    if has_old_classes and not knows_one_class:
         yield old_classes_words(report["old_classes"], report["estimated_loss"])
     if report["ece"] is not None:
         yield calibration_words(report["ece"])
@@ -84,7 +85,8 @@ def old_classes_words(found: Mapping[str, Any] | None, estimated: float | None) 
     """Return how many images of old classes are found before a step and after it.
 
     Args:
-        found: As :func:`~lw2g_photos.head_choice.old_images_found` returns it; None where nothing tells.
+        found: As :func:`~lw2g_photos.head_choice.old_images_found` returns it, with None ``before`` where the
+            model knew one class; None where nothing tells.
         estimated: What they lose by an estimate, in points; None where there is none.
 
     >>> old_classes_words({"images": 80, "before": 80.0, "now": 73.75}, None)
@@ -95,9 +97,14 @@ def old_classes_words(found: Mapping[str, Any] | None, estimated: float | None) 
     'old classes: 6 of 8 images before, 8 now, each image left out in turn'
     >>> old_classes_words({"images": 80, "before": 80.0, "now": 80.0}, 0.5)
     'old classes: 80.0 % before and now, each image left out in turn; estimated: 0.5 points fewer'
+    >>> old_classes_words({"images": 20, "before": None, "now": 80.0}, None)
+    'old class: 80.0 % now (before, it was the only class), each image left out in turn'
     >>> old_classes_words(None, None)
     'old classes: what they lose is not known for this formula'
     """
+    if found is not None and found["before"] is None:
+        now = share_of(found["now"], found["images"], digits=1)
+        return f"old class: {now} now (before, it was the only class), each image left out in turn"
     words = []
     if found is not None:
         words.append(f"{_before_and_now(**found)}, each image left out in turn")

@@ -17,6 +17,7 @@ import lw2g
 from lw2g.api.models import predict
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
+from lw2g.model.exported import read_export
 from lw2g.results.leading_check import ClassCheck
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import ClassImages
@@ -206,6 +207,29 @@ def test_one_class_has_no_accuracy(tmp_path: Path) -> None:
         assert "accuracy: none yet, as the model knows one class" in lines
         assert not any("%" in line for line in lines)
     assert not any(line.startswith(("head:", "training:")) for line in started)
+
+
+def test_what_follows_one_class_costs_it_no_accuracy(tmp_path: Path) -> None:
+    """It could not be wrong: what is found of it beside others is told as such, and is no loss to refuse."""
+    for seed, name in enumerate(("red/red", "again/red", "same/rose", "same/ruby")):
+        write_images(tmp_path / name, (200, 30, 30), 12, seed)
+    one = tmp_path / "one"
+    lw2g.start(tmp_path / "red", one, backbone="micro", head="lda")
+    learn = ["learn", str(one)]
+    again = [*learn, str(tmp_path / "again"), "--out", str(tmp_path / "still")]
+    still = CliRunner().invoke(main, again, catch_exceptions=False).stdout
+    assert "old class" not in still
+    same = [*learn, str(tmp_path / "same"), "--out", str(tmp_path / "more"), "--max-loss", "0"]
+    done = CliRunner().invoke(main, same, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    checks = read_export(tmp_path / "more").manifest.history.steps[-1].checks
+    now = checks["old_classes"]["now"]
+    assert now < 100
+    told = f"old class: {now:.1f} % now (before, it was the only class), each image left out in turn"
+    assert told in done.stdout.splitlines()
+    assert "lose" not in done.output
+    assert (checks["old_classes"]["before"], checks["loss"], checks["estimated_loss"]) == (None, None, None)
+    assert checks["losing"] == []
 
 
 def test_right_answers_are_counted(model: tuple[Path, str], tmp_path: Path) -> None:

@@ -509,11 +509,13 @@ def test_without_a_model_the_page_makes_the_first_one(
             status, state = ask(server, "/learn", pictures(name, shade))
             assert status == 200, state
             told += state["check"]["warnings"]
-            told.append(state["rates"]["0.1"])
+            told += [state["rates"]["0.1"], state["cost"]]
         assert told == [
             "the model knows one class, and calls every image black: drop a folder of another class",
             "Unknown images can be told from two classes on: drop a folder of another class.",
             "",
+            "",
+            "old class: 6 of 6 now (before, it was the only class), each image left out in turn",
         ]
         assert state["folder"] == "model-taught/2", "as one types it here"
         assert [one["name"] for one in state["classes"]] == ["black", "grey"]
