@@ -118,7 +118,7 @@ def test_five_orders_alone_miss_no_difference_in_about_one_case_of_seven():
         missed += not low <= 0.0 <= high
     assert 1 / 9 < missed / 400 < 1 / 5
     said = {
-        "docs/howto/report.md": "where orders alone vary, five miss a true 0 in about one case of seven",
+        "docs/howto/report.md": "an interval over five misses a true 0 in about one case of seven",
         "README.md": "(where these alone vary, intervals over 5 miss a true 0 in one case of seven)",
     }
     for page, words in said.items():
