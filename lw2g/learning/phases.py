@@ -92,7 +92,7 @@ def hosted(
 
     def step(batch: Batch) -> StepOutput:
         """Return the output of the phase's step, its loss with those of retrieval and constraints added."""
-        output = require_step(phase.step(batch), owner)
+        output = require_step(phase.step(batch), phase, owner)
         parts: dict[str, Tensor | None] = {owner: output.loss}
         if retrieval is not None:
             parts[retrieval[0]] = retrieval[1].loss(batch, context)
@@ -335,7 +335,7 @@ def _backward(
 ) -> dict[str, Tensor]:
     """Leave a batch's gradients at the trained parameters, and return its losses by what they are of."""
     with engine.autocast(), torch.enable_grad():
-        output = require_step(phase.step(batch), owner)
+        output = require_step(phase.step(batch), phase, owner)
     require_graph(output.loss, phase.name, owner)
     optimizer.zero_grad(set_to_none=True)
     output.loss.backward()  # type: ignore[no-untyped-call]

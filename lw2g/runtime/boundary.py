@@ -37,7 +37,16 @@ from lw2g.runtime.frames import Frame, WorkerError, frames_to
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.weights import state_sha256
 
-__all__ = ["WHO_WRITES", "BackboneChangedError", "Frozen", "build", "guarded", "written_at"]
+__all__ = [
+    "WHO_WRITES",
+    "BackboneChangedError",
+    "Frozen",
+    "build",
+    "given_at",
+    "guarded",
+    "made_of",
+    "written_at",
+]
 
 _NOT_THEIRS = (Lw2gError, Interrupted, KeyboardInterrupt, EndedBySignal)
 """Errors that pass unchanged: mistakes of users, and requests to stop."""
@@ -297,9 +306,25 @@ def written_at(entry: Registered, error: ContractError) -> str:
     if not inspect.isroutine(method):
         return ""
     if _is_core(method.__module__):
+        if _GIVEN in error.what:
+            return ""
         called = [f"{own.__name__}: {_place_of(own)}" for own in _called_by(method, built)]
         return f" (it calls {', '.join(called)})" if called else ""
     return f" ({_place_of(method)})"
+
+
+_GIVEN = ", given to its phase at "
+
+
+def given_at(function: Any) -> str:
+    """Return where a function begins that a plugin gives to a phase; empty for one of lw2g's own packages.
+
+    It may change what a method of lw2g returns, which is then not to blame.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or str(function.__module__).startswith("lw2g"):
+        return ""
+    return f"{_GIVEN}{_place_of(function)}"
 
 
 def _called_by(inherited: Any, built: type) -> list[Any]:
@@ -340,7 +365,7 @@ def _uncalled(
         return None
     called = said["abstract"] or said["called"]
     for entry in entries:
-        built = _made_of(entry)
+        built = made_of(entry)
         if built is None or _is_core(built.__module__):
             continue
         if called == built.__qualname__ or (said["abstract"] and called == built.__name__):
@@ -374,7 +399,7 @@ def _built_by(entry: Registered) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
-def _made_of(entry: Registered) -> Any:
+def made_of(entry: Registered) -> Any:
     """Return the class or function that a component is made of; of a given instance its class."""
     built = inspect.unwrap(_built_by(entry))  # what a program gives is wrapped
     if built is None or isinstance(built, type) or inspect.isroutine(built):
@@ -384,13 +409,13 @@ def _made_of(entry: Registered) -> Any:
 
 def _owns(entry: Registered, frame: Frame) -> bool:
     """Whether the frame is a method (or a closure in one) of what the component's class has built."""
-    built = _made_of(entry)
+    built = made_of(entry)
     return isinstance(built, type) and f"{built.__module__}.{built.__qualname__}" in frame.owners
 
 
 def _defines(entry: Registered, frame: Frame) -> bool:
     """Whether the frame's code is in the module that builds the component, or that of what a program gave."""
-    return frame.module in (getattr(made, "__module__", None) for made in (_built_by(entry), _made_of(entry)))
+    return frame.module in (getattr(made, "__module__", None) for made in (_built_by(entry), made_of(entry)))
 
 
 def _ships(entry: Registered, frame: Frame) -> bool:

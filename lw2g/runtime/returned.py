@@ -14,6 +14,7 @@ from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
 from lw2g.interfaces.stream import Benchmark, TaskStream, Transforms
+from lw2g.runtime.boundary import given_at
 from lw2g.vit.fingerprint import BackboneFingerprint
 
 __all__ = [
@@ -195,8 +196,13 @@ def require_phases(phases: object, whose: str) -> list[Phase]:
     )
 
 
-def require_step(output: object, whose: str) -> StepOutput:
+def require_step(output: object, phase: TrainingPhase, whose: str) -> StepOutput:
     """Return the output of a phase's step.
+
+    Args:
+        output: What the step returned.
+        phase: The phase.
+        whose: The owner's name, for the message.
 
     Raises:
         ContractError: It is no StepOutput with a scalar loss.
@@ -211,7 +217,9 @@ def require_step(output: object, whose: str) -> StepOutput:
     else:
         returned = shown(output)
     raise ContractError(
-        f"{whose}, step: returned {returned}", "return a StepOutput with a scalar tensor as loss", whose
+        f"{whose}, step: returned {returned}{given_at(phase.step)}",
+        "return a StepOutput with a scalar tensor as loss",
+        whose,
     )
 
 

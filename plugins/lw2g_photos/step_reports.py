@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lw2g.api.recorded import accuracy_words, leading_check
+from lw2g.api.recorded import accuracy_words, leading_check, words_of_change
 from lw2g.errors import counted
 
 __all__ = ["StepReport", "learned", "tested", "unlearned"]
@@ -40,15 +40,21 @@ def learned(report: Mapping[str, Any], *, has_old_classes: bool) -> StepReport:
         line += f", accuracy {check.in_short}"
         if not check.knows_one_class:
             told = {"accuracy": check.accuracy, "interval": check.interval, "checked": check.images}
+    line += _head_changed(report)
     return StepReport({**report, **told, "set_apart": set_apart}, line)
 
 
 def unlearned(report: Mapping[str, Any]) -> StepReport:
     """Return the report of unlearn."""
     names = ", ".join(map(repr, report["forgotten"]))
-    return StepReport(
-        report, f"{report['out']!r}: without {names}; {counted(len(report['classes']), 'class')}"
-    )
+    line = f"{report['out']!r}: without {names}; {counted(len(report['classes']), 'class')}"
+    return StepReport(report, line + _head_changed(report))
+
+
+def _head_changed(report: Mapping[str, Any]) -> str:
+    """Return what a line says of a head that is not the one before; empty where it is the same."""
+    changed = words_of_change(report.get("choice", {}))
+    return f"; {changed}" if changed else ""
 
 
 def tested(report: Mapping[str, Any]) -> StepReport:

@@ -198,12 +198,15 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     require_same(f"in a shuffled batch than in one of {len(everyone)}", shuffled, alone)
     for position in everyone[::3]:  # some of them, each of which costs a forward
         require_same(f"alone than in a batch of {len(everyone)}", [position], alone)
+    reading = methods_of(now.baseline, "features")
+    if subject.component.kind == "retrieval":
+        reading = methods_of(now.session.parts.retrieval, "query")
     for label in (0, now.session.parts.infos[-1].seen - 1):
         require_same(
             "with other labels",
             everyone,
-            "read batch.query or batch.images alone (a strategy that must be told the task is a control: "
-            "control=True in its component)",
+            f"let {reading} read batch.query or batch.images alone (a strategy that must be told the task is "
+            "a control: control=True in its component)",
             label,
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import re
 import sys
 import time
 import traceback
@@ -25,6 +26,7 @@ from lw2g.ground.docstrings import docstring
 from lw2g.ground.meant import lacking_class
 from lw2g.interfaces.component import BaselineComponent, Component, Kind
 from lw2g.registry.catalogue import Catalogue
+from lw2g.runtime.boundary import made_of
 
 __all__ = [
     "CHECKS",
@@ -151,7 +153,7 @@ def methods_of(component: object, *names: str) -> str:
     """Return some methods for a message, each of the author's own with its file and line."""
     told = []
     for name in names:
-        method: Any = getattr(component, name)
+        method: Any = inspect.unwrap(getattr(component, name))  # torch.no_grad(), say, wraps it
         code: Any = getattr(method, "__code__", None)
         package = str(method.__module__).partition(".")[0]
         if code is None or package in NOT_THE_AUTHOR_S:
@@ -159,6 +161,20 @@ def methods_of(component: object, *names: str) -> str:
         else:
             told.append(f"{name} ({_from_here(code.co_filename)}:{code.co_firstlineno})")
     return " and ".join(told)
+
+
+def _lines_of_named(message: str, subject: Subject) -> str:
+    """Return in brackets where the author's methods begin that a message names; empty if it has a line."""
+    component = subject.component
+    made = made_of(subject.catalogue.entries[component.kind, component.name])
+    if re.search(r"\.py:\d", message) or not isinstance(made, type):
+        return ""
+    promised = dir(component.interface.load())
+    named = [word for word in dict.fromkeys(re.findall(r"\w+", message)) if word in promised]
+    functions = [name for name in named if inspect.isfunction(getattr(made, name, None))]
+    told = [methods_of(made, name) for name in functions]
+    placed = [one for one in told if " " in one]  # of the author's own
+    return f"; see {' and '.join(placed)}" if placed else ""
 
 
 def _from_here(file: str) -> Path:
@@ -297,6 +313,7 @@ class ContractCase:
                 violation = type(error)
                 message = str(error)
             # its retrieval may be somebody else's: the message must name the component at fault
+            message += _lines_of_named(message, self.subject)
             component = self.subject.component
             strategy = component.retrieval if isinstance(component, BaselineComponent) else None
             if message.startswith(UNBUILT):

@@ -167,8 +167,8 @@ def check_taps_read_what_is_multiplied(subject: Subject) -> None:
                 raise ContractViolation(
                     f"{share:.2g} of one image's gradient at {_called(set_id, site)} (at most {OUTSIDE:g} is "
                     f"rounding) lies outside the rows that tap {str(site.activation.tap)!r} reads of it; "
-                    "name the tap (and map) of what the parameter's last axis multiplies, or say exact=False "
-                    "where there is no such tap"
+                    f"let {methods_of(now.baseline, 'sites')} name the tap (and map) of what the parameter's "
+                    "last axis multiplies, or say exact=False where there is no such tap"
                 )
 
 

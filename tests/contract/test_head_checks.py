@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -244,6 +245,35 @@ def test_a_score_of_the_wrong_sign_is_told_with_its_line() -> None:
     message = case.result().message
     assert re.search(r"smallest for .*; let score \(.*test_head_checks\.py:\d+\) change the sign", message)
     assert "add" not in message
+
+
+class Rough(Cosine):
+    """Scores in float32, by a method that is wrapped."""
+
+    def __init__(self, config: Any, context: HeadContext) -> None:
+        super().__init__(context.dim, context.num_classes)
+
+    @torch.no_grad()
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return super().score(features, *solution).float()
+
+
+class Narrow(Rough):
+    """Scores one class too few."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return super().score(features, *solution)[:, 1:]
+
+
+@pytest.mark.parametrize(
+    ("build", "told"), [(Rough, "score returns .*float32"), (Narrow, "TypeError: .* from score, one per")]
+)
+def test_a_method_that_a_message_names_is_told_with_its_line(build: type[ClosedForm], told: str) -> None:
+    """Whether the check says so itself or lw2g refuses what the method returns."""
+    component = HeadComponent(name="broken", config=NoOptions, summary="for tests", build=build)
+    (case,) = [case for case in contract_cases(component) if case.check.name == "scores_classes"]
+    place = rf"test_head_checks\.py:{inspect.unwrap(build.score).__code__.co_firstlineno}"
+    assert re.search(rf"{told}.*; see score \(.*{place}\)$", case.result().message)
 
 
 def test_a_method_with_a_wrong_name_is_told_with_its_line() -> None:

@@ -89,7 +89,8 @@ class NeedsCandidates(Sane):
 
 @breaks(
     "decides_on_any_evidence",
-    "^decide asks for the measure 'hindrence', which is not measured.*did you mean 'hindrance'(?!.*Grow)",
+    r"^decide asks for .* 'hindrence', which is not measured.*did you mean 'hindrance'(?!.*Grow).*"
+    r"; see decide \(.*test_policy_checks\.py:\d+\)$",
 )
 class MisspellsAMeasure(Sane):
     def decide(self, evidence, rng):
@@ -132,7 +133,7 @@ class TakesTurns(Sane):
         return super().decide(evidence, rng) if self.turn % 2 else Grow()
 
 
-@breaks("same_evidence_same_decision", "global generator of numpy.random; draw from rng")
+@breaks("same_evidence_same_decision", r"of numpy.random; draw from rng alone; see decide \(.*:\d+\)$")
 class DrawsFromNumpy(Sane):
     def decide(self, evidence, rng):
         eligible = evidence.eligible

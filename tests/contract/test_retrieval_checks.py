@@ -71,7 +71,7 @@ class Guesses(KeyCosine):
         return torch.rand(len(query), len(seen))
 
 
-@breaks("prediction_belongs_to_its_sample", "with other labels; read batch.query or batch.images alone")
+@breaks("prediction_belongs_to_its_sample", r"other labels; let query \(.*:\d+\) read batch.query or")
 class ReadsLabels(KeyCosine):
     def query(self, batch):
         return batch.query + 10 * batch.labels[:, None] * torch.eye(batch.query.shape[1])[0]

@@ -85,7 +85,7 @@ class NoForward(SPromptPlusPlus):
         return batch.query + routing.select(lambda one: one.key).flatten(-3, -2).sum(-2)
 
 
-@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of one image's gradient .* tap 'blocks.1.query'")
+@breaks("taps_read_what_is_multiplied", r"0\.[1-9]\d of .* 'blocks.1.query'.*let sites \(.*:\d+\) name")
 class TapOfTheNextBlock(OtherSites):
     def altered(self, site, parameters):
         block = (site.activation.tap.block + 1) % 6

@@ -202,6 +202,8 @@ def test_learn_says_that_the_head_has_changed_and_what_old_classes_lose(
     assert reports[2]["loss"] == pytest.approx(100 * float(found[0].mean() - old.mean()))
     assert reports[2]["loss"] != 0
     assert reports[2]["choice"]["before"] == {"head": "ridge", "layers": 2}
+    assert repr(reports[2]).endswith("; formula chosen anew: lda; before: ridge on 2 layers>")
+    assert "formula" not in repr(reports[3])
     lines = []
     for before, images in (("1", "images-2"), ("2", "images-3")):
         out = tmp_path / images
