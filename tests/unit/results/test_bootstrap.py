@@ -123,7 +123,8 @@ def test_few_orders_alone_miss_no_difference_too_often(orders, least, most):
 def test_pages_say_how_often_few_orders_miss_no_difference():
     """The shares that the test above draws."""
     said = {
-        "docs/howto/report.md": "an interval over five misses a true 0 in about one case of seven",
+        "docs/howto/report.md": "an interval over five misses a true 0 in about one case of seven, "
+        "one over three in one of four",
         "README.md": "intervals over 5 miss a true 0 in one case of seven, over 3 in one of four)",
     }
     for page, words in said.items():
