@@ -103,12 +103,13 @@ SHOWN = {
 
 def headline(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield the table of the README: report streams, frozen answers, and what training adds."""
-    yield "| | images | `lda` | random units | frozen answer | training minus frozen |"
-    yield "| --- | --- |" + " ---: |" * 4
+    yield "| | images | `lda` | frozen answer | training adds |"
+    yield "| --- | --- |" + " ---: |" * 3
     for name in names_of("report"):
         if name in known:
             trained_less = less(known, runs, name, TRAINED, "auto")
-            cells = [SHOWN[name], *_ends(known, runs, name), str(trained_less or "-")]
+            ends = [f"{known[name].accuracy(head):.1f}" for head in ("lda", "auto")]
+            cells = [SHOWN[name], *ends, str(trained_less or "-")]
             # on a telephone a cell breaks before an interval, not within it
             whole = [cell.replace(" to ", "\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}") for cell in cells]
             yield f"| {name} | {' | '.join(whole)} |"

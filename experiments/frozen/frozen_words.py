@@ -277,7 +277,8 @@ def told(stored: Any) -> dict[str, str]:
     for side, sign in (("below", 1), ("above", -1)):
         fields[f"{{lda/frozen/number-{side}}}"] = str(behind.count(sign) or "none")
     signs = {name: [side_of_zero(own.low, own.high) for own in both] for name, both in floors.items()}
-    fields["{frozen/report/above-units}"] = _listed([name for name, (_, side) in signs.items() if side == 1])
+    above_units = [name for name, (_, side) in signs.items() if side == 1]
+    fields["{frozen/report/number-above-units}"] = str(len(above_units) or "none")
     fields["{frozen/report/below-floors}"] = _listed([name for name, both in signs.items() if -1 in both])
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
