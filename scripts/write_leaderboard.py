@@ -18,7 +18,6 @@ from pathlib import Path
 from sentences import WIDTH, sentence, unsure
 from stream_plot import picture
 from stream_tables import (
-    ANSWER,
     FLOOR,
     LABELS,
     Line,
@@ -35,18 +34,25 @@ from lw2g.registry.catalogue import load_catalogue
 from lw2g.results.summaries import Difference
 from lw2g_store.stored import Stored, stored_runs
 
-STORE = Path(__file__).resolve().parents[1] / "experiments" / "store"
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+sys.path.append(str(EXPERIMENTS / "frozen"))
+
+from frozen_images import by_shrinkage  # noqa: E402
+
+STORE = EXPERIMENTS / "store"
 HEAD = """\
 # Leaderboard
 
 {short}
 
 The streams are of real images (`experiments/streams.toml`), under [the same conditions](use.md#conditions),
-with presets.
+with presets; trained rows mix [CPU and H200](frozen_tables.md#trained-rows-their-seeds-and-the-machine).
+*Floor*: a head on frozen features, which a training has to beat.
+[All words and columns](#words-of-the-tables).
 
 ![points above the floor of each method, by stream](leaderboard.svg)
 
-*Means without intervals, over `lda` (untuned: legend); right: forwards a training image.*
+*Means without intervals, over `lda` ([untuned](#words-of-the-tables)); right: forwards a training image.*
 """
 OF_STREAMS = """\
 ## {size} px: report streams
@@ -61,24 +67,26 @@ SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
 the first; t intervals over orders alone contain zero on {unsure}."""
 """What is said of report streams at another size, below the table at the first."""
+WORDS = "### Words of the tables"
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   final answers in each order; their FAA differ where tasks are of unequal size.
 - Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
   and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow;
   where `lda` depends on no order, one run of it stands for all. The shrinkage of `lda` [is not
-  tuned](frozen_tables.md#how-an-image-becomes-a-square). The rows are sorted by this column; differences
-  between them are not tested. Rows of fewer orders cannot be compared with the others. Of
+  tuned](frozen_tables.md#how-an-image-becomes-a-square): {lda/development/shrinkage} changes it by
+  {lda/development/by-shrinkage} points on development streams. The rows are sorted by this column;
+  differences between them are not tested. Rows of fewer orders cannot be compared with the others. Of
   {legend/rows/several}
   intervals over several orders {legend/rows/few} exclude zero. The t intervals of these, over orders alone,
-  contain zero for {legend/rows/other}; {legend/rows/flat} rows have none, as their orders all end alike.
+  contain zero for {legend/rows/other}; {legend/rows/flat} have no t interval: their FAA is the same in each
+  order.
 - Budgets for tuning differ, and the grids of presets were not recorded (`experiments/tuning.md`).
 - Forwards: operations on a training image, mean over tasks, in bare forwards; an answer of *training on
   every task* takes two.
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
   `head=auto` the features of all training images (`cifar-whole`: sums).
-- (floor): [heads](heads.md) on frozen features, which a training has to beat ([when it does](worth.md));
-  (control): for comparison.
+- (floor): [which heads](heads.md), [when training beats them](worth.md); (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; the last task's images choose the
   penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`: 2,000 random
@@ -155,6 +163,7 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
         name = f"{size}-{role}"
         if size == IN_FULL[0]:
             yield from marked(name, by_stream(by_accuracy(lines)))
+            yield from (WORDS, "")
             yield from marked("legend", (*legend(lines), "", SEEN, *shared(role)))
         else:
             yield from marked(name, matrix(lines, list(dict.fromkeys(line.method for line in lines))))
@@ -179,20 +188,18 @@ def legend(lines: Sequence[Line]) -> Iterator[str]:
     sure = [(line, line.less_by_orders()) for line in several if _side(line.less_the_floor)]
     other = _rows(line for line, by_orders in sure if _spread(by_orders) and not _side(by_orders))
     flat = str(sum(not _spread(by_orders) for _, by_orders in sure))
-    apart = max(
-        abs(run.faa - 100 * float(run.answers.right.mean()))
-        for line in lines
-        if line.method in (FLOOR, ANSWER)
-        for run in line.runs
-    )
+    apart = max(abs(run.faa - 100 * float(run.answers.right.mean())) for line in lines for run in line.runs)
+    _, shrinkage, gains = by_shrinkage()
     told = {
-        "several": str(len(several)),
-        "few": str(len(sure)),
-        "other": other,
-        "flat": flat,
-        "apart": f"{apart:.1f}",
+        "{legend/rows/several}": str(len(several)),
+        "{legend/rows/few}": str(len(sure)),
+        "{legend/rows/other}": other,
+        "{legend/rows/flat}": flat,
+        "{legend/rows/apart}": f"{apart:.1f}",
+        "{lda/development/shrinkage}": shrinkage,
+        "{lda/development/by-shrinkage}": f"{min(gains.values()):+.1f} to {max(gains.values()):+.1f}",
     }
-    yield from sentence(LEGEND, {}, 0, (), {f"{{legend/rows/{name}}}": value for name, value in told.items()})
+    yield from sentence(LEGEND, {}, 0, (), told)
 
 
 def _rows(lines: Iterable[Line]) -> str:

@@ -5,7 +5,8 @@
 ARCHIVES holds the data sets as zips of sheets, one WebP sheet a class and split, beside a JSON file with
 classes and counts. Written are ``DATA/images/SET/{train,test}/NUMBER_class/NUMBER.png`` and, as links,
 ``DATA/STREAM/ORDER/{train,test}/NUMBER_class``, numbered as tasks bring them. ``experiments/streams.toml``
-says what each stream is for; a stream whose images or labels differ from its hash there is refused.
+says what each stream is for; a stream whose images or labels differ from its hash there is refused. Printed
+is the command that trains a row on each stream, under the conditions of ``docs/use.md``.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import hashlib
 import io
 import json
 import random
+import shlex
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -171,6 +174,30 @@ def _content(folder: Path, limits: Mapping[str, int]) -> bytes:
     return b"".join(parts)
 
 
+def run_command(stream: str, facts: Mapping[str, Any], data: Path) -> str:
+    """Return what trains a row of the tables on order 0 of a stream.
+
+    The folders hold images that the tables leave out, so that the command names the numbers of a class.
+
+    Args:
+        stream: Its name.
+        facts: What ``streams.toml`` tells of it.
+        data: Where the streams are laid out.
+    """
+    options = {"benchmark.root": shlex.quote(str(data / stream / "0"))}
+    for name in ("increment", "train_per_class", "test_per_class"):
+        options[f"benchmark.{name}"] = facts[name]
+    if "classes" in facts:
+        # of which the last task has fewer
+        options["benchmark.uneven"] = "true"
+    chosen = " ".join(f"--set {name}={value}" for name, value in options.items())
+    return f"lw2g run conditions.toml --trained {chosen} --seed 0"
+
+
+OTHER_ORDERS = "another order K: K in place of the folder's 0 and of the seed"
+"""What stands below these commands."""
+
+
 def missing(archives: Path) -> list[str]:
     """Return the names of the files that a folder of archives lacks."""
     sets = dict.fromkeys(name.partition(".")[0] for name in MOST)
@@ -207,6 +234,10 @@ def main() -> None:
             )
         for order, classes in enumerate(orders):
             _link(classes, arguments.out / stream / str(order))
+        if not arguments.print:
+            print(run_command(stream, facts, arguments.out))
+    if not arguments.print:
+        print(OTHER_ORDERS)
 
 
 def _link(classes: Classes, out: Path) -> None:

@@ -146,8 +146,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
         )
         yield (
             f"With {images} images a class it has {all_over_run} points over `--recommended` on these "
-            f"hundred classes, {few_over_run} on twenty of them (over `lda` {all_over_lda} and "
-            f"{few_over_lda}; `few-cifar-twenty`, below; exploratory: one draw and other test images)."
+            f"hundred classes, {few_over_run} on twenty of them (`few-cifar-twenty`, below). Over `lda` it "
+            f"has {all_over_lda} and {few_over_lda}. The twenty are exploratory: one draw, other test images."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))

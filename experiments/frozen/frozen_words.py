@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -10,6 +11,7 @@ from typing import Any
 import frozen_fewer
 import frozen_gains
 import frozen_images
+import machines
 import numpy as np
 import shoot_pages
 from frozen_claims import ROLES, Streams, less, less_floors, names_of, sides
@@ -20,6 +22,7 @@ from frozen_verdicts import judged
 from frozen_whole import WHOLE as APART
 from stream_tables import side_of_zero
 
+from lw2g.disk.contents import read_record
 from lw2g.results.run_draws import and_listed
 
 
@@ -33,14 +36,16 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         "- The frozen answer is above `lda` ([shrinkage not tuned]"
         f"(frozen_tables.md#how-an-image-becomes-a-square)), with its interval, on {over_lda}; above "
         f"random units on {over_units}; below either on {', '.join(below) or 'none'}. Its layers were "
-        "[chosen](leaderboard.md#what-choices-have-seen) on all of these but turns."
+        "[chosen](leaderboard.md#what-choices-have-seen) on all of these, on turns through shared images."
     )
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
+    over_runs = [f"{name} ({_over_run(known, runs, name)})" for name in above_runs_alone(known, runs)]
     yield (
         f"- `--trained` ends above it on {_with_parts(above)}, below it on "
         f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
-        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
+        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it. Above "
+        f"`--recommended` it ends also on {', '.join(over_runs) or 'none'}."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -65,9 +70,16 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     refuted = sum(verdict == "refuted" for verdict in verdicts.values())
     yield (
         f"- Of {len(verdicts)} hypotheses [committed before](frozen_tables.md#verdicts) {held} hold, "
-        f"{refuted} are refuted. When they were committed, figures of most streams were known, of training "
-        "those on four."
+        f"{refuted} are refuted. When they were committed, figures of most streams were known, and training "
+        "results on four of them."
     )
+
+
+def _over_run(known: Streams, runs: Trained, name: str) -> Difference:
+    """Return what training has more than the run of the frozen answer on a stream that has both."""
+    over = less(known, runs, name, TRAINED, frozen_gains.FROZEN_ANSWER)
+    assert over is not None, "a stream of which gains tell"
+    return over
 
 
 def _with_parts(names: Sequence[str]) -> str:
@@ -150,11 +162,13 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     refused = {name: seen for name in names_of("report") if (seen := known[name].refused("auto"))}
     shares = [round(by_distance) for _, by_distance in refused.values()]
     fewer = [name for name, (probability, distance) in refused.items() if distance < probability]
+    missing = [f"`{name}`" for name in names_of("report") if name not in refused]
+    not_run = f" ({', '.join(missing)} not run)" if missing else ""
     yield (
         f"- `--reject` looks at the distance from what was learned instead. We held back a quarter of the "
         f"classes: where 95 % of the known test images pass, it refuses {min(shares)} to {max(shares)} % of "
         f"images of the quarter. The probability would refuse more on {len(fewer)} of {len(refused)} "
-        "streams, by the mean; that depends on [the quarter](frozen_tables.md#how-sure-it-is)."
+        f"streams{not_run}, by the mean; that depends on [the quarter](frozen_tables.md#how-sure-it-is)."
     )
 
 
@@ -283,6 +297,9 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     fields["{trained/report/first-task}"] = _forwards_of_first_task(runs)
+    name = "cifar-second"
+    fields[f"{{trained/{name}/images}}"], fields[f"{{trained/{name}/seconds}}"] = _least_seconds(runs, name)
+    fields["{machines/every/most}"] = f"{machines.most(runs):.1f}"
     _, fields["{lda/development/shrinkage}"], gains = frozen_images.by_shrinkage()
     fields["{lda/development/by-shrinkage}"] = f"{min(gains.values()):+.1f} to {max(gains.values()):+.1f}"
     counts = [FACTS[name]["train_per_class"] for name in PLAN["report"]]
@@ -295,6 +312,15 @@ def told(stored: Any) -> dict[str, str]:
     fields["{streams/report/classes-a-task}"] = f"{min(first)} to {max(first)}"
     fields["{streams/apart/images}"] = str(FACTS[APART]["train_per_class"])
     return fields | _of_the_picture(runs)
+
+
+def _least_seconds(runs: Trained, name: str) -> tuple[str, str]:
+    """Return the training images of a stream, and the least seconds of its training on a CPU core."""
+    facts = FACTS[name]
+    records = [read_record(run.told.path) for run in runs[name, TRAINED].values()]
+    seconds = [own["seconds"]["total"] for own in records if own["environment"]["device"] == "cpu"]
+    images = facts["tasks"] * facts["increment"] * facts["train_per_class"]
+    return f"{images:,}", str(math.ceil(min(seconds)))
 
 
 def _sides_told(known: Streams, runs: Trained, method: str) -> str:

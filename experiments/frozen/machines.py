@@ -52,25 +52,36 @@ def note(folder: Path, runs: Trained) -> None:
     OUT.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
+def differences(runs: Trained, method: str) -> list[tuple[str, int, float]]:
+    """Return of the rows of a method that ran twice stream, order and points of the second less the pack."""
+    known = json.loads(OUT.read_text(encoding="utf-8"))
+    found = []
+    for row in known:
+        pack = runs.get((row["stream"], method), {}).get(row["order"])
+        if row["method"] == method and pack is not None:
+            found.append((row["stream"], row["order"], row["faa"] - pack.told.faa))
+    return found
+
+
+def most(runs: Trained) -> float:
+    """Return the most points by which a row ends elsewhere on the second machine, whichever its side."""
+    return max(abs(points) for method in ROWS for _, _, points in differences(runs, method))
+
+
 def table(runs: Trained) -> Iterator[str]:
     """Yield how far the second machine ends from the first, a line a method."""
     yield "| | runs | mean difference | mean of its size | the same on one stream, at most | greatest |"
     yield "| --- | ---: | ---: | ---: | --- | --- |"
-    known = json.loads(OUT.read_text(encoding="utf-8"))
     for method, shown in ROWS.items():
-        packed = {stream: own for (stream, name), own in runs.items() if name == method}
-        rows = [
-            row for row in known if row["method"] == method and row["order"] in packed.get(row["stream"], {})
-        ]
-        packs = [packed[row["stream"]][row["order"]].told.faa for row in rows]
-        apart = np.array([row["faa"] for row in rows]) - np.array(packs)
+        rows = differences(runs, method)
+        apart = np.array([points for _, _, points in rows])
         far = int(np.abs(apart).argmax())
-        where = f"{apart[far]:+z.1f} ({rows[far]['stream']}, order {rows[far]['order']})"
-        streams = np.array([row["stream"] for row in rows])
+        where = f"{apart[far]:+z.1f} ({rows[far][0]}, order {rows[far][1]})"
+        streams = np.array([stream for stream, _, _ in rows])
         sizes = {name: float(np.abs(apart[streams == name]).mean()) for name in sorted(set(streams))}
-        most = max(sizes, key=lambda name: sizes[name])
-        figures = f"{apart.mean():+z.1f} | {np.abs(apart).mean():.1f} | {sizes[most]:.1f} ({most}) | {where}"
-        yield f"| {shown} | {len(rows)} | {figures} |"
+        widest = max(sizes, key=lambda name: sizes[name])
+        figures = f"{apart.mean():+z.1f} | {np.abs(apart).mean():.1f} | {sizes[widest]:.1f} ({widest})"
+        yield f"| {shown} | {len(rows)} | {figures} | {where} |"
 
 
 def main() -> None:

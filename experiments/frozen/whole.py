@@ -8,7 +8,7 @@ The classes lie in twenty sets of five, ``DATA/images/cifar100_whole.NN``, each 
 own, so that an interrupted run goes on with the set in which it stopped. The stream ``cifar-whole`` links all
 of them, as those with fewer images of each class do: order 0 is the official one, orders 1 and 2 are drawn.
 ``ARCHIVES`` is that of ``experiments/carries/lay_out.py``. Trained rows need no features: with
-``--layout-only`` none are computed.
+``--layout-only`` none are computed. Printed is the command that trains a row on each stream.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent / "carries"))
 
 from features import LAYERS, command, keep_own, write_own  # noqa: E402
-from lay_out import STREAMS, Classes, _drawn, _link, hash_of  # noqa: E402
+from lay_out import OTHER_ORDERS, STREAMS, Classes, _drawn, _link, hash_of, run_command  # noqa: E402
 
 from lw2g.cli.main import main as lw2g  # noqa: E402
 
@@ -100,6 +100,9 @@ def lay_out(archives: Path, data: Path) -> None:
     for order, own in enumerate(orders(classes)):
         for name in named:
             _link(own, data / name / str(order))
+    for name in named:
+        print(run_command(name, known[name], data))
+    print(OTHER_ORDERS)
 
 
 def main() -> None:

@@ -314,6 +314,22 @@ def test_archives_that_are_missing_are_told_in_a_line(script, tmp_path, monkeypa
     )
 
 
+def test_the_printed_command_reads_the_images_that_packs_have(script, tmp_path):
+    """Its tasks and numbers of images are those of the runs behind the packs, on every stream of a table."""
+    print_of, run_of = script("lay_out").run_command, script("cell").command
+    known = tomllib.loads((ROOT / "experiments" / "streams.toml").read_text())["stream"]
+    laid = {name: facts for name, facts in known.items() if "increment" in facts}
+    assert {name for name, facts in known.items() if facts["role"] == "report"} <= set(laid)
+    methods = ROOT / "experiments" / "frozen" / "methods.toml"
+    for name, facts in laid.items():
+        run = run_of(name, 0, "stopped-1", 224, tmp_path, tmp_path / "w", tmp_path / "run", methods=methods)
+        own = {word.removeprefix("--set=") for word in run if word.startswith("--set=benchmark.")}
+        conditions = {"benchmark.train_transform=none", "benchmark.test_resize=squash"}
+        words = print_of(name, facts, tmp_path).split()
+        assert {word for word in words if word.startswith("benchmark.")} == own - conditions, name
+        assert words[-2:] == ["--seed", "0"]
+
+
 def test_the_hash_is_of_images_and_labels_not_of_their_order(script, images):
     """Order changes nothing; a pixel, a label or the number of images does."""
     hash_of = script("lay_out").hash_of

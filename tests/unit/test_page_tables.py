@@ -638,6 +638,18 @@ def test_the_leaderboard_begins_with_every_method_that_ran_on_all_streams(script
     assert f"beside `lda` {len(on_all)} rows ran on all {number} streams." in told
 
 
+@of_all_packs
+def test_the_leaderboard_counts_what_is_kept_alike_and_means_of_all_rows(script, stored):
+    """One order of a row was stored by an older way; the difference of means was that of two rows."""
+    streams, board = script("stream_tables"), script("write_leaderboard")
+    lines = streams.lines_of(streams.runs_of(STORE, stored), "report", 224)
+    unlike = [(line.stream, line.method) for line in lines if len({run.kept for run in line.runs}) > 1]
+    assert unlike == []
+    ends = [(run.faa, 100 * run.answers.right.mean()) for line in lines for run in line.runs]
+    apart = max(abs(by_task - by_image) for by_task, by_image in ends)
+    assert f"over images differ by up to {apart:.1f} points" in " ".join(board.legend(lines))
+
+
 def test_the_leaderboard_says_of_how_many_intervals_some_exclude_zero():
     """Both are the numbers that a reader counts in the rows of several orders."""
     page = (ROOT / "docs" / "leaderboard.md").read_text()
