@@ -37,7 +37,7 @@ def unhidden(*answers: type[Exception]) -> Iterator[None]:
     """Raise an interruption that came within the block, in place of the error that a library made of it.
 
     An error of lw2g that was raised where a Ctrl-C had been caught is an answer to it, and passes; so do
-    errors of the classes ``answers``. What ends the process is raised even if the block ends without an error.
+    errors of the classes ``answers``. A signal that ends the process is raised even if the block ends well.
     """
     before = _noted
     try:
