@@ -174,12 +174,17 @@ def _print(report: Mapping[str, Any], before: Path | None = None, *, as_json: bo
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
+    from lw2g_photos.step_checks import missed_words  # imports torch
+
     if report["domains"]:  # before the numbers: they are of something else than was meant
         note(report["domains"])
     for line in step_lines(report, before):
         click.echo(printable(line))
+    check = leading_check(report, has_old_classes=False)
+    # the line on the lowest classes has said it
+    said = {report["domains"], "" if check is None else missed_words(check)}
     for warning in report["warnings"]:
-        if warning != report["domains"]:
+        if warning not in said:
             note(warning)
 
 

@@ -18,10 +18,11 @@ from lw2g.api.models import predict
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.model.exported import read_export
-from lw2g.results.leading_check import ClassCheck
+from lw2g.results.leading_check import ClassCheck, leading_check
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import ClassImages
-from lw2g_photos.step_checks import warnings_of
+from lw2g_photos.learn_commands import _print
+from lw2g_photos.step_checks import missed_words, warnings_of
 from lw2g_photos.step_words import lowest_classes, step_lines
 
 
@@ -157,6 +158,20 @@ def test_one_accuracy_leads(report: dict[str, Any], accuracy: str, lowest: str) 
     assert lines[0].startswith(f"accuracy: {accuracy}")
     assert lines[1] == f"lowest: x {lowest} right; each class: lw2g show model --all"
     assert len(lines) == 2
+
+
+def test_classes_that_are_mostly_missed_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line on the lowest classes names them, or their number where they are many; no note repeats it."""
+    rows = [{"class": f"c{n}", "left_out": 8, "recall": 12.5 * n, "taken_for": []} for n in range(8)]
+    report = step(0, 64) | {"left_out_classes": rows, "domains": ""}
+    check = leading_check(report, has_old_classes=False)
+    assert check is not None
+    report["warnings"] = [missed_words(check), "something else"]
+    _print(report, as_json=False)
+    told = capsys.readouterr()
+    lowest = "c0 0 of 8 right, c1 1 of 8 right, c2 2 of 8 right; fewer than half of 4 classes"
+    assert f"lowest: {lowest}; each class: lw2g show model --all" in told.out
+    assert told.err == "note: something else\n"
 
 
 def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -> None:
