@@ -23,8 +23,9 @@ def ahead_of_all(table: Table) -> Row | None:
 
     Beyond chance is a paired 95 % interval without 0 over five class orders, or seeds of one, at least, and
     over test images (these alone where both rows answer alike in each order), and p below 0.05 after Holm's
-    correction for the number of rows; and the two numbers differ as they are printed. Other columns have intervals that leave out test images, and no p: none
-    of their numbers is a finding. Each other row counts, but a control is never the one.
+    correction for the number of rows; and the two numbers differ as they are printed. Other columns have
+    intervals that leave out test images, and no p: none of their numbers is a finding. Each other row counts,
+    but a control is never the one.
     """
     rows = _compared(table)
     if len(rows) < 2:

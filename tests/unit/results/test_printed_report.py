@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
-from types import SimpleNamespace
 from typing import Any
 
 import attrs
