@@ -193,6 +193,18 @@ def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -
         assert str(caught.value).endswith(told)
 
 
+def test_a_model_where_something_else_is_taken_is_told_with_its_command(model: tuple[Path, str]) -> None:
+    """A study, a report and a folder's export take no model, and each names the command that does."""
+    place = model[0]
+    for words, told in (
+        (["run", place], f"ask it: lw2g predict {place} IMAGES, or teach it more: lw2g learn {place} FOLDER"),
+        (["report", place], f"it is a model: lw2g show {place}"),
+        (["export", place, "a.onnx"], f"write one: lw2g export {place} --onnx a.onnx"),
+    ):
+        done = CliRunner().invoke(main, [str(word) for word in words])
+        assert (done.exit_code, done.stderr.endswith(f"; {told}\n")) == (2, True), done.stderr
+
+
 def test_the_accuracy_of_a_report_is_the_one_that_is_printed(tmp_path: Path) -> None:
     """Of few images that were set apart it is that of those left out, also as JSON; of one class none."""
     for seed, (name, colour) in enumerate((("red", (200, 30, 30)), ("blue", (30, 30, 200)))):
