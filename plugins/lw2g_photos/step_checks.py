@@ -370,7 +370,7 @@ def _of_classes(
 
 def missed_words(check: LeadingCheck) -> str:
     """Return of which classes fewer than half of the images are found; nothing where there is none."""
-    missed = [f"{row.name} {share_of(row.found, row.images)}" for row in check.missed]
+    missed = [f"{row.name} {share_of(row.found or 0.0, row.images)}" for row in check.missed]
     return f"fewer than half of the images are found: {_first(missed)}" if missed else ""
 
 
