@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lw2g.config.describe import OptionDescription, describe_experiment, meant_elsewhere, places_of, plain
-from lw2g.config.directory import CONFIG
+from lw2g.config.directory import CONFIG, MANIFEST
 from lw2g.config.layers import NAMED_BY, SECTIONS, SHORT, with_short
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
@@ -322,7 +322,7 @@ def folder_as_file(folder: Path, given: Container[str], command: str, words: str
     """Return the error of a folder in place of a TOML file, with the command that was meant.
 
     Args:
-        folder: The folder: of photographs, as with ``lw2g start``, or of a run.
+        folder: The folder: of photographs, as with ``lw2g start``, of a run or of a model.
         given: Keys of the options that were typed.
         command: The command that got it.
         words: What was typed beside the folder.
@@ -332,6 +332,12 @@ def folder_as_file(folder: Path, given: Container[str], command: str, words: str
             f"{str(folder)!r} is a run and no TOML file",
             f"go on with it: lw2g resume {as_word(folder)}, or run it anew: {command} "
             f"{as_word(folder / CONFIG)}",
+        )
+    if (folder / MANIFEST).is_file():
+        return ConfigError(
+            f"{str(folder)!r} is a model and no TOML file",
+            f"ask it: lw2g predict {as_word(folder)} IMAGES, or teach it more: lw2g learn {as_word(folder)} "
+            "FOLDER",
         )
     fitting = as_typed(for_folder(folder, given))
     return ConfigError(

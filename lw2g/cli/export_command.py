@@ -41,6 +41,11 @@ def export(run: Path, out: Path | None, onnx: Path | None, **options: Any) -> No
         raise ConfigError(
             "nothing says where the model goes", "lw2g export RUN OUT, or lw2g export RUN --onnx FILE"
         )
+    if out.suffix.lower() == ".onnx" and not out.is_dir():
+        raise ConfigError(
+            f"{str(out)!r} would be a folder and no ONNX file",
+            f"write one: lw2g export {as_word(run)} --onnx {as_word(out)}",
+        )
     with saying_what_is_left(out, run):
         size = models.export(run, out, **options)
     inside = "with its backbone" if options["with_backbone"] else "without its backbone"

@@ -54,6 +54,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("classify", "infer"), "`lw2g predict` does that"),
     "evaluate": "`lw2g test` does that",
     **dict.fromkeys(("train", "fit"), "`lw2g start` does that for photos, `lw2g run` for a study"),
+    **dict.fromkeys(("undo", "forget", "remove"), "`lw2g unlearn` does that"),
     **{word: f"`lw2g --{word}` does that" for word in ("help", "version")},
 }
 """What does that which other programs have a command for."""
@@ -276,7 +277,7 @@ def _told_in_one_line(error: click.UsageError, called: str | None = None) -> cli
     if isinstance(error, NoArgsIsHelpError):
         return error  # the help itself, of a group that was called alone
     message = " ".join(error.format_message().split()).rstrip(".")  # choices stand below each other
-    message = _otherwise_spelled(error) or message + _meant(error, message)
+    message = _otherwise_spelled(error) or _too_many(error, message) or message + _meant(error, message)
     for sentence, clause in ((". (Did", " (did"), (". Did", "; did"), (". Choose", "; choose")):
         message = message.replace(sentence, clause)
     # click's names of types say how a program checks them
@@ -287,6 +288,18 @@ def _told_in_one_line(error: click.UsageError, called: str | None = None) -> cli
     alone = "lw2g" if called is None else f"lw2g {called}"
     command = alone if error.ctx is None else error.ctx.command_path
     return UserError(f"{message}; see {command} --help")
+
+
+def _too_many(error: click.UsageError, message: str) -> str:
+    """Return which word is too many, and which a command takes; empty of another mistake."""
+    found = re.search(r"unexpected extra arguments? \((.*)\)$", message)
+    if found is None or error.ctx is None:
+        return ""
+    places: list[str] = []
+    for parameter in error.ctx.command.params:
+        places += parameter.get_usage_pieces(error.ctx)  # of an option there is none
+    takes = f"; expected {' '.join(places)} (names with spaces in quotes)" if places else ""
+    return f"too many words: {found[1]}{takes}"
 
 
 def _otherwise_spelled(error: click.UsageError) -> str:

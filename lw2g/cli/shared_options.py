@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -29,7 +29,7 @@ from lw2g.api.plugins import meant_elsewhere, places_of
 from lw2g.cli.completion import complete_component
 from lw2g.cli.paths import AnyPath
 from lw2g.cli.signature import Further, LongCommand, choices_of, field_option, meaning_of, option_of
-from lw2g.errors import ConfigError, Lw2gError, shown
+from lw2g.errors import ConfigError, Lw2gError, as_word, shown
 from lw2g.ground.spelling import expanded
 
 if TYPE_CHECKING:
@@ -154,16 +154,23 @@ class RejectRate(FiniteRange):
 class ExperimentCommand(LongCommand):
     """A command that suggests ``--set`` when a component's option is used as its own option."""
 
+    allow_extra_args = True  # they are refused below
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line.
 
         Raises:
-            ConfigError: The option belongs to a component or section, and needs ``--set``.
+            ConfigError: The option belongs to a component or section, and needs ``--set``; or the words are
+                those of a folder of photos and its model.
             NoSuchOption: No component or section has an option of that name.
+            UsageError: There are too many words.
         """
         ctx.meta[_WORDS] = tuple(args)
         try:
-            return super().parse_args(ctx, args)
+            further = super().parse_args(ctx, args)
+            if further and not ctx.resilient_parsing:
+                _refuse_words(ctx, [str(ctx.params["file"]), *further])
+            return further
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-").replace("-", "_")
             what = f"no such option: {error.option_name}"
@@ -188,6 +195,22 @@ class ExperimentCommand(LongCommand):
             return offered_settings("", values.get("file"), typed_options(values))
         except (Lw2gError, click.UsageError):
             return ()
+
+
+def _refuse_words(ctx: click.Context, words: Sequence[str]) -> NoReturn:
+    """Refuse several words where one file is taken: of two that are no such files photos are meant.
+
+    Raises:
+        ConfigError: There are two that are no configurations.
+        UsageError: There are others.
+    """
+    if ctx.info_name == "run" and len(words) == 2 and not any(word.endswith(".toml") for word in words):
+        typed = " ".join(map(as_word, words))
+        raise ConfigError(
+            "lw2g run does a study, and takes options or one CONFIG.toml",
+            f"a model of photos is made by: lw2g start {typed}",
+        )
+    ctx.fail(f"Got unexpected extra argument ({' '.join(words[1:])})")
 
 
 def experiment_options(command: F) -> F:

@@ -12,7 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
+
 from lw2g.errors import EndedBySignal, as_word
+from lw2g.ground.interruption import interrupt, unhidden
 
 __all__ = ["RUN_OF_COMMAND", "TRACEBACK", "saying_what_is_left", "telling_of_exits", "unwinding"]
 
@@ -32,7 +35,7 @@ def unwinding() -> Iterator[None]:
 
     So folders that are half made and uploads in the temporary folder are removed. Runs and sweeps answer
     these signals themselves while they last. Outside the main thread signals are left alone, and ignored
-    ones (nohup) everywhere.
+    ones (nohup) everywhere. An error that a library made of such a signal, or of Ctrl-C, is not told as one.
     """
     owner = os.getpid()
 
@@ -40,7 +43,10 @@ def unwinding() -> Iterator[None]:
         # a process that was forked within the block has nothing of its own to clean up
         if os.getpid() != owner:
             _end_by(number)
-        raise EndedBySignal(number)
+        interrupt(EndedBySignal(number))
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        interrupt(KeyboardInterrupt())
 
     before: dict[signal.Signals, Any] = {}
     # Python lets the main thread alone set handlers
@@ -49,8 +55,10 @@ def unwinding() -> Iterator[None]:
     for number, handler in before.items():
         if handler != signal.SIG_IGN:
             signal.signal(number, end)
+    if before and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
-        with _again_if_swallowed():
+        with _again_if_swallowed(), unhidden(click.exceptions.Exit):
             yield
     except EndedBySignal as ended:
         _end_by(ended.number)
@@ -98,7 +106,8 @@ def saying_what_is_left(new: Path | None = None, old: Path | None = None) -> Ite
     """
     was_there = new is not None and new.exists()
     try:
-        yield
+        with unhidden():
+            yield
     except KeyboardInterrupt as stop:
         if not was_there:  # else whoever named it was refused, or is just replacing it
             written = new is not None and new.exists()

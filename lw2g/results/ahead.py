@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lw2g.errors import counted
 from lw2g.results.columns import COLUMNS, Column
+from lw2g.results.row_means import printed
 from lw2g.results.run_draws import unit_of
 from lw2g.results.summaries import LEAST_TESTED, Difference
 from lw2g.results.table import Row, Table
@@ -22,8 +23,9 @@ def ahead_of_all(table: Table) -> Row | None:
 
     Beyond chance is a paired 95 % interval without 0 over five class orders, or seeds of one, at least, and
     over test images (these alone where both rows answer alike in each order), and p below 0.05 after Holm's
-    correction for the number of rows. Other columns have intervals that leave out test images, and no p: none
-    of their numbers is a finding. Each other row counts, but a control is never the one.
+    correction for the number of rows; and the two numbers differ as they are printed. Other columns have
+    intervals that leave out test images, and no p: none of their numbers is a finding. Each other row counts,
+    but a control is never the one.
     """
     rows = _compared(table)
     if len(rows) < 2:
@@ -32,7 +34,7 @@ def ahead_of_all(table: Table) -> Row | None:
     if best.control:
         return None
     gaps = table.differences(best, _FAA)
-    return best if all(_is_beyond_chance(gaps[row.label]) for row in others) else None
+    return best if all(_is_ahead(best, row, gaps[row.label]) for row in others) else None
 
 
 def _compared(table: Table) -> list[Row]:
@@ -45,11 +47,12 @@ def _compared(table: Table) -> list[Row]:
     return [row for _, row in sorted(means, key=lambda item: (-item[0], item[1].control))]
 
 
-def _is_beyond_chance(gap: Difference | None) -> bool:
-    """Whether a difference of a row from the best one, which is above it, is a finding."""
+def _is_ahead(best: Row, row: Row, gap: Difference | None) -> bool:
+    """Whether a difference of a row from the best one, which is above it, is a finding that a table shows."""
     if gap is None or gap.high is None or gap.p is None:
         return False
-    return gap.high < 0 and gap.p < _SMALL
+    shown = [printed(one.summary(_FAA), _FAA.digits)[0] for one in (best, row)]
+    return gap.high < 0 and gap.p < _SMALL and shown[0] != shown[1]
 
 
 def ahead_in_words(table: Table, columns: Sequence[Column]) -> str:
@@ -72,7 +75,7 @@ def ahead_in_words(table: Table, columns: Sequence[Column]) -> str:
         gap = gaps[row.label]
         if gap is None or gap.p is None:
             untested.append(row)
-        elif not _is_beyond_chance(gap):
+        elif not _is_ahead(best, row, gap):
             level.append(row)
     if level:
         named = level[0].label

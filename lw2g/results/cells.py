@@ -211,17 +211,25 @@ def cell_blocks(table: Table, columns: Sequence[Column], against: str | None) ->
 def _differences(table: Table, columns: Sequence[Column], reference: Row) -> Cells:
     """Return the lines of mean differences of all rows from the reference, over common seeds.
 
-    Times have none: runs shared their machine with others.
+    Times have none: runs shared their machine with others. A column without a difference stands only where
+    the user named it.
     """
-    columns = [column for column in columns if not column.is_time]
-    lines: Cells = [[f"minus {reference.label}", "pairs", *map(heading_of, columns)]]
-    gaps = [table.differences(reference, column) for column in columns]
+    gaps = []
+    compared = []
+    for column in columns:
+        if column.is_time:
+            continue
+        of_column = table.differences(reference, column)
+        if column.asked or any(gap is not None for gap in of_column.values()):
+            compared.append(column)
+            gaps.append(of_column)
+    lines: Cells = [[f"minus {reference.label}", "pairs", *map(heading_of, compared)]]
     others = [row for row in table.rows if row is not reference]
     of_either = len(varied_units(row.draws & reference.draws for row in others)) > 1
     for row in others:
         of_row = [by_label[row.label] for by_label in gaps]
         pairs = number_of_draws(row.draws & reference.draws, named=of_either) if any(of_row) else "0"
-        cells = [_difference(gap, column) for gap, column in zip(of_row, columns, strict=True)]
+        cells = [_difference(gap, column) for gap, column in zip(of_row, compared, strict=True)]
         lines.append([_row_label(row), pairs, *cells])
     return lines
 

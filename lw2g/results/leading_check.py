@@ -62,6 +62,11 @@ class LeadingCheck:
     classes: list[ClassCheck]
 
     @property
+    def missed(self) -> list[ClassCheck]:
+        """The classes of which fewer than half of the images are found."""
+        return [row for row in self.classes if row.images and row.found is not None and row.found < 50]
+
+    @property
     def words(self) -> str:
         """The accuracy, its images, how far it may be off, and whether they chose the formula, too."""
         return self.in_short + _CHOSE_HEAD if self.chose_head and not self.knows_one_class else self.in_short

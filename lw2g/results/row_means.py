@@ -11,7 +11,7 @@ import numpy as np
 from lw2g.results.bootstrap import over_gaps
 from lw2g.results.right_answers import RightAnswers, shared_answers
 from lw2g.results.run_draws import Draw, unit_of
-from lw2g.results.summaries import MeanStd, doubt_of_few, grouped, summary
+from lw2g.results.summaries import MeanStd, doubt_of_few, grouped, summary, without_rounding_error
 
 __all__ = ["Interval", "as_number", "interval_over", "over_draws", "printed"]
 
@@ -102,8 +102,14 @@ def _by_draw(item: tuple[Draw, RightAnswers]) -> Draw:
 
 
 def as_number(value: float, digits: int, sign: str = "") -> str:
-    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty."""
-    return f"{value:{sign}z,.{digits}f}"
+    """Return a number with thousands set apart and no minus before a zero; ``sign`` is ``+`` or empty.
+
+    Numbers that differ by the digits of rounding errors alone are printed alike.
+
+    >>> as_number(0.145, 2), as_number(0.1 + 0.045, 2), as_number(-1234.5, 0), as_number(-0.001, 2, "+")
+    ('0.14', '0.14', '-1,234', '+0.00')
+    """
+    return f"{without_rounding_error(value):{sign}z,.{digits}f}"
 
 
 def printed(over: MeanStd, digits: int) -> tuple[str, str]:

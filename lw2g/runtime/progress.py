@@ -16,6 +16,7 @@ from typing import Any
 import attrs
 
 from lw2g.errors import Interrupted
+from lw2g.ground.interruption import interrupt, unhidden
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
 from lw2g.runtime.pace import Pace
 from lw2g.runtime.shield import Shield
@@ -61,7 +62,7 @@ class StopRequest:
         if os.getpid() != self._owner:
             return  # a process that decodes images ends with the process that it works for
         if not self._waits or self.wanted:
-            raise KeyboardInterrupt
+            interrupt(KeyboardInterrupt())
         self.wanted = True
         # written, not printed: the signal may have come within a print, whose lock is not reentrant
         os.write(2, b"\nstopping after this batch ... (once more: at once)\n")
@@ -81,7 +82,8 @@ def stop_on_interrupt() -> Iterator[StopRequest]:
             if signal.getsignal(number) != signal.SIG_IGN:
                 previous[number] = signal.signal(number, request.handle)
     try:
-        yield request
+        with unhidden():
+            yield request
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -12,7 +12,7 @@ from lw2g.results.cells import spread
 from lw2g.results.columns import COLUMNS
 from lw2g.results.difference_words import few_in_words, p_in_words
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.summaries import Difference
+from lw2g.results.summaries import Difference, without_rounding_error
 from lw2g.results.table import Row, Table
 
 __all__ = [
@@ -162,7 +162,7 @@ def answer_of(table: Table, reference: Row | None) -> Answer:
     ]
     if controls and not best.control and controls[0] is not other:
         ahead = _end_of(controls[0]) - _end_of(best)
-        words += f" The control {controls[0].label} ends {ahead:.1f} points above it."
+        words += f" The control {controls[0].label} ends {_points(ahead)} above it."
     return Answer(number, words)
 
 
@@ -222,9 +222,22 @@ def _apart(row: Row, other: Row, whose: str, gap: Difference | None, choice: str
         told = f" Over {counted(len(common), 'pair')} of equal seed and class order that is"
     if gap.is_none:
         return f"{told} as much as {whose}."
-    told += f" {abs(gap.mean):.1f} points {'above' if gap.mean >= 0 else 'below'} {whose}"
+    told += f" {_points(gap.mean)} {'above' if gap.mean >= 0 else 'below'} {whose}"
     doubts = "; ".join(filter(None, (_interval(gap, choice), few_in_words(row, other))))
     return f"{told} ({doubts})." if doubts else f"{told}."
+
+
+def _points(gap: float) -> str:
+    """Return how large a difference is; one that is not 0 is never printed as 0.
+
+    >>> _points(-1.25), _points(0.04), _points(0.004)
+    ('1.2 points', '0.04 points', 'less than 0.01 points')
+    """
+    size = without_rounding_error(abs(gap))
+    for digits in (1, 2):
+        if size == 0 or round(size, digits):
+            return f"{size:.{digits}f} points"
+    return "less than 0.01 points"
 
 
 def _interval(gap: Difference, choice: str) -> str:

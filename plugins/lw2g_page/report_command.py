@@ -64,13 +64,15 @@ def report(
         columns = "all"  # these are for programs
     # a page shows how a run is going; a table compares what is finished
     result = tabulate(*runs, columns=columns, unfinished=out is not None, **options)
-    for line in result.left_out:
-        note(line)
-    for problem in result.damaged:
-        click.echo(f"warning: left out: {printable(problem)}", err=True)
+    in_terminal = out is None and form is None and sys.stdout.isatty()
+    if not (in_terminal and sys.stderr.isatty()):  # else whoever reads one reads the other: the text says it
+        for line in result.left_out:
+            note(line)
+        for problem in result.damaged:
+            click.echo(f"warning: left out: {printable(problem)}", err=True)
     if out is None:
         text = printable(result.to_text(form or "md", every_remark=every_remark), lines=True)
-        if form is None and sys.stdout.isatty():
+        if in_terminal:
             text = for_a_terminal(text, shutil.get_terminal_size().columns)
         click.echo(text, nl=False)
         if form in (None, "md") and options["against"] is None:

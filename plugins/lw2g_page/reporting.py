@@ -15,9 +15,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lw2g.api.recorded import holds_model
 from lw2g.api.tabular import Row, Tabular, html_table
 from lw2g.disk.sealed import write_atomically
-from lw2g.errors import ConfigError, DataError, counted, nearest, shown
+from lw2g.errors import ConfigError, DataError, as_word, counted, nearest, shown
 from lw2g.ground.notes import tell_note
 from lw2g.ground.spelling import expands_paths
 from lw2g.registry.catalogue import Catalogue, load_catalogue
@@ -108,9 +109,12 @@ def report(
         raise DataError(damaged[0])
     if not found:
         where = "no directory was given"
+        remedy = "give directories of runs"
         if runs:
             where = f"no run at or below {', '.join(repr(os.fspath(run)) for run in runs)}"
-        raise DataError(where, "give directories of runs")
+        if len(runs) == 1 and holds_model(Path(runs[0])):
+            remedy = f"it is a model: lw2g show {as_word(os.fspath(runs[0]))}"
+        raise DataError(where, remedy)
     catalogue = load_catalogue()
     found, not_whole = with_answers(found, catalogue)
     damaged += not_whole

@@ -30,7 +30,7 @@ from lw2g.cli.shared_options import (
 )
 from lw2g.cli.signals import saying_what_is_left
 from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options_of
-from lw2g.errors import ConfigError, as_word, counted
+from lw2g.errors import ConfigError, DataError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
 from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
@@ -129,6 +129,7 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
     name = names[0] if names else None
     if (name is None) != last:
         raise click.UsageError("give a class or --last" + (", not both" if last else ""))
+    _require_no_option(model, name)
     with _saying_what_is_left(model, options["out"]):
         less, report = photographs.unlearn(model, name, last=last, **options)
     if as_json:
@@ -149,6 +150,18 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
         remedy = "" if last else f"; to forget {what} there, too, remove that folder"
         note(f"{model} stays as it is, and still knows {what}{remedy}")
     click.echo(printable(f"next: {_predicting(less, as_typed(report['out']))}"))
+
+
+def _require_no_option(model: Path, name: str | None) -> None:
+    """Refuse ``last`` without its dashes, where it is no class of the model.
+
+    Raises:
+        DataError: It is none.
+    """
+    manifest = manifest_of(model) if name == "last" else None
+    if manifest is not None and name not in manifest.class_map.by_name:
+        command = f"lw2g unlearn {as_word(str(model))} --last"
+        raise DataError("no class is called 'last'", f"the last step is taken back by: {command}")
 
 
 def _check_as_shown(report: Mapping[str, Any]) -> LeadingCheck | None:
@@ -174,12 +187,17 @@ def _print(report: Mapping[str, Any], before: Path | None = None, *, as_json: bo
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
+    from lw2g_photos.step_checks import missed_words  # imports torch
+
     if report["domains"]:  # before the numbers: they are of something else than was meant
         note(report["domains"])
     for line in step_lines(report, before):
         click.echo(printable(line))
+    check = leading_check(report, has_old_classes=False)
+    # the line on the lowest classes has said it
+    said = {report["domains"], "" if check is None else missed_words(check)}
     for warning in report["warnings"]:
-        if warning != report["domains"]:
+        if warning not in said:
             note(warning)
 
 

@@ -6,7 +6,6 @@ Importing this module imports neither torch nor a component.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -411,8 +410,7 @@ def teach(
     try:
         with Server(classroom, port) as server:
             on_address(server.address)
-            with suppress(KeyboardInterrupt):
-                server.serve_forever()
+            server.until_interrupted()
     finally:  # SIGTERM, too, leaves no photo behind
         classroom.close()
     return classroom.newest

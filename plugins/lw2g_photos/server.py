@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from lw2g.errors import ConfigError, DataError, Lw2gError, shown
+from lw2g.ground.interruption import answered
 from lw2g_photos.classroom import MOST_BYTES, MOST_FILES, Busy, Classroom
 from lw2g_photos.uploads import Upload
 
@@ -71,6 +72,13 @@ class Server(ThreadingTCPServer):
         self.host = f"{_HOST}:{self.server_address[1]}"
         self.address = f"http://{self.host}/?token={self.token}"
         self.page = files("lw2g_photos").joinpath("page.html").read_text(encoding="utf-8")
+
+    def until_interrupted(self) -> None:
+        """Answer requests until Ctrl-C."""
+        try:
+            self.serve_forever()
+        except KeyboardInterrupt:
+            answered()  # what fails from now on is no consequence of it
 
 
 class _Body:

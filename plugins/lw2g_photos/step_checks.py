@@ -18,7 +18,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.rejection import Gaussians
 from lw2g.model.solved import Solved
 from lw2g.pixels.image_files import Crop
-from lw2g.results.leading_check import leading_check
+from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domains, notes_of
 
@@ -33,6 +33,7 @@ __all__ = [
     "learned_rows",
     "left_out_classes",
     "look_alikes",
+    "missed_words",
     "misspelt",
     "not_learned",
     "recall",
@@ -356,12 +357,8 @@ def _of_classes(
         why = f"none is set apart of fewer than {LEAST_CHECKED} images"
     if unchecked:
         yield f"not checked, as {why}: {_first(unchecked)}"
-    missed = []
-    for row in asked.values():
-        if row.found is not None and row.found < 50:
-            missed.append(f"{row.name} {share_of(row.found, row.images)}")
-    if missed:
-        yield f"fewer than half of the images are found: {_first(missed)}"
+    if check is not None and (missed := missed_words(check)):
+        yield missed
     again = [name for name in classes if name in forgotten]
     if again:
         yield f"a class of this name was forgotten{NEW_NUMBER}: {', '.join(again)}"
@@ -369,6 +366,12 @@ def _of_classes(
     if copies:
         where = ", ".join(copies) if len(copies) <= _SHOWN else counted(len(copies), "class")
         yield f"{counted(sum(copies.values()), 'copy')} of other images, counted once, in {where}"
+
+
+def missed_words(check: LeadingCheck) -> str:
+    """Return of which classes fewer than half of the images are found; nothing where there is none."""
+    missed = [f"{row.name} {share_of(row.found or 0.0, row.images)}" for row in check.missed]
+    return f"fewer than half of the images are found: {_first(missed)}" if missed else ""
 
 
 def _of_look_alikes(report: Mapping[str, Any]) -> Iterator[str]:

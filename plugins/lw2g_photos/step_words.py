@@ -52,6 +52,8 @@ def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterato
         yield f"accuracy: {check.words}"
         # what they are taken for is named by a note where it is many
         lowest = lowest_classes([attrs.evolve(row, taken_for=[]) for row in check.classes])
+        if len(check.missed) > _LOWEST:
+            lowest += f"; fewer than half of {len(check.missed)} classes"
         if lowest:
             yield f"{lowest}; each class: lw2g show {shlex.quote(model)} --all"
     if changed := words_of_change(report.get("choice", {})):

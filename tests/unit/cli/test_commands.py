@@ -142,6 +142,16 @@ def test_an_unknown_command_is_answered_with_the_nearest():
             "error: options stand after the command: lw2g predict --top-k 3 ...",
         ),
         (
+            ["run", "my photos", "model"],
+            "error: lw2g run does a study, and takes options or one CONFIG.toml; "
+            "a model of photos is made by: lw2g start 'my photos' model",
+        ),
+        (
+            ["run", "a.toml", "b.toml"],
+            "error: too many words: b.toml; expected [CONFIG.toml] (names with spaces in quotes); "
+            "see lw2g run --help",
+        ),
+        (
             ["unlearn", "model", "cat", "--last"],
             "error: give a class or --last, not both; see lw2g unlearn --help",
         ),

@@ -42,6 +42,55 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
+_IN_A_LIBRARY = """
+import signal, sys, time
+from pathlib import Path
+import click
+from lw2g.cli.main import main
+from lw2g.cli.signals import saying_what_is_left
+from lw2g.errors import DataError
+from lw2g.vit import opened_checkpoint
+number, how = int(sys.argv[1]), sys.argv[2]
+class Torn(Exception):
+    pass
+def load_file(path):
+    # as safetensors does where a signal comes while it calls Python
+    try:
+        signal.raise_signal(number)
+        time.sleep(20)
+    except BaseException as stop:
+        caught = stop
+    error = Torn("invalid header")
+    error.__cause__ = caught if how == "with its cause" else None
+    raise error
+opened_checkpoint.load_file = load_file
+opened_checkpoint.format_of = lambda path: "safetensors"
+@click.command()
+def read():
+    try:
+        with saying_what_is_left(Path("new")):
+            opened_checkpoint.read_weights(Path(sys.executable))
+    except DataError:
+        if how != "eaten":
+            raise
+    print("went on")
+main.get_command = lambda ctx, name: read
+main(["read"])
+"""
+_ANSWERED = """
+import signal, sys
+from lw2g.cli.signals import unwinding
+from lw2g.errors import ConfigError
+from lw2g.ground.interruption import answered
+with unwinding():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as stop:
+        if sys.argv[1] == "by an error":
+            raise ConfigError("stopped", "go on") from stop
+        answered()
+    raise ConfigError("stopped", "go on")
+"""
 _LEAVING = """
 import os, sys
 from pathlib import Path
@@ -84,6 +133,35 @@ def test_a_signal_is_not_lost_where_python_swallows_its_exception(
     """It comes again after the finalizer or the callback of a weak reference, and nothing is printed."""
     done = python(_IN_A_FINALIZER, where, int(number))
     assert (done.returncode, done.stdout, done.stderr) == (*ends, "")
+
+
+@pytest.mark.parametrize("how", ["alone", "with its cause"])
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [
+        (signal.SIGTERM, (-signal.SIGTERM, "")),
+        (signal.SIGINT, (130, "error: interrupted; nothing was written\n")),
+    ],
+)
+def test_a_signal_is_not_told_as_the_error_that_a_library_makes_of_it(
+    number: signal.Signals, ends: tuple[int, str], how: str
+) -> None:
+    """No file of weights is called damaged because somebody pressed Ctrl-C while it was read."""
+    done = python(_IN_A_LIBRARY, int(number), how)
+    assert (done.returncode, done.stderr) == ends
+    assert done.stdout == ""
+
+
+def test_a_signal_that_was_eaten_ends_the_command_all_the_same() -> None:
+    """Who skips what cannot be read goes on, and the process then ends as it was asked to."""
+    done = python(_IN_A_LIBRARY, int(signal.SIGTERM), "eaten")
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
+
+
+@pytest.mark.parametrize("how", ["by an error", "and forgotten"])
+def test_an_error_that_answers_a_signal_is_told(how: str) -> None:
+    """A command that catches Ctrl-C says what it wants to say."""
+    assert "ConfigError: stopped" in python(_ANSWERED, how).stderr
 
 
 @pytest.mark.parametrize(("asked", "got"), [(0, 1), (3, 3)])

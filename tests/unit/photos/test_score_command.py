@@ -18,10 +18,11 @@ from lw2g.api.models import predict
 from lw2g.cli.main import main
 from lw2g.errors import ConfigError, DataError
 from lw2g.model.exported import read_export
-from lw2g.results.leading_check import ClassCheck
+from lw2g.results.leading_check import ClassCheck, leading_check
 from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import ClassImages
-from lw2g_photos.step_checks import warnings_of
+from lw2g_photos.learn_commands import _print
+from lw2g_photos.step_checks import missed_words, warnings_of
 from lw2g_photos.step_words import lowest_classes, step_lines
 
 
@@ -159,6 +160,20 @@ def test_one_accuracy_leads(report: dict[str, Any], accuracy: str, lowest: str) 
     assert len(lines) == 2
 
 
+def test_classes_that_are_mostly_missed_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line on the lowest classes names them, or their number where they are many; no note repeats it."""
+    rows = [{"class": f"c{n}", "left_out": 8, "recall": 12.5 * n, "taken_for": []} for n in range(8)]
+    report = step(0, 64) | {"left_out_classes": rows, "domains": ""}
+    check = leading_check(report, has_old_classes=False)
+    assert check is not None
+    report["warnings"] = [missed_words(check), "something else"]
+    _print(report, as_json=False)
+    told = capsys.readouterr()
+    lowest = "c0 0 of 8 right, c1 1 of 8 right, c2 2 of 8 right; fewer than half of 4 classes"
+    assert f"lowest: {lowest}; each class: lw2g show model --all" in told.out
+    assert told.err == "note: something else\n"
+
+
 def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -> None:
     """As the commands tell it, in the spelling of the functions."""
     first, photos = str(model[0]), str(model[0].parent / "photos")
@@ -176,6 +191,18 @@ def test_a_model_in_the_wrong_place_is_told_in_python(model: tuple[Path, str]) -
         with pytest.raises(lw2g.Lw2gError) as caught:
             call()
         assert str(caught.value).endswith(told)
+
+
+def test_a_model_where_something_else_is_taken_is_told_with_its_command(model: tuple[Path, str]) -> None:
+    """A study, a report and a folder's export take no model, and each names the command that does."""
+    place = model[0]
+    for words, told in (
+        (["run", place], f"ask it: lw2g predict {place} IMAGES, or teach it more: lw2g learn {place} FOLDER"),
+        (["report", place], f"it is a model: lw2g show {place}"),
+        (["export", place, "a.onnx"], f"write one: lw2g export {place} --onnx a.onnx"),
+    ):
+        done = CliRunner().invoke(main, [str(word) for word in words])
+        assert (done.exit_code, done.stderr.endswith(f"; {told}\n")) == (2, True), done.stderr
 
 
 def test_the_accuracy_of_a_report_is_the_one_that_is_printed(tmp_path: Path) -> None:

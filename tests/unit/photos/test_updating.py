@@ -393,6 +393,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
     for words, told in (
         (("unlearn", models["first"], "eel"), "no class is called 'eel'"),
         (("unlearn", models["first"]), "give a class or --last"),
+        (("unlearn", models["first"], "last"), f"taken back by: lw2g unlearn {models['first']} --last\n"),
         (("unlearn", models["first"], "a", "b"), "one class at a time, or in quotes: 'a b'"),
         (
             ("predict", image := next(glyphs.glob("cat/*/*"))),

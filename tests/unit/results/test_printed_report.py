@@ -598,6 +598,46 @@ def test_bold_is_the_final_accuracy_ahead_of_each_other_row_beyond_chance(
     assert "ahead of" not in call("report", str(tmp_path), "--columns", "caa")
 
 
+def test_no_number_is_bold_beside_one_that_is_printed_alike(write_run, tmp_path, monkeypatch):
+    """However sure their difference is: a reader of the table would see none."""
+    paired = Row.difference
+
+    def with_p(self, other, column):
+        return attrs.evolve(paired(self, other, column), p=0.01)
+
+    monkeypatch.setattr(Row, "difference", with_p)
+    for seed in range(5):
+        write_run(70.0 + seed, **{"policy.name": "always", "run.seed": seed})
+        write_run(70.001 + 1.0005 * seed, **{"policy.name": "min", "run.seed": seed})
+    text = call("report", str(tmp_path), "--columns", "faa")
+    assert ("**" in text, "the best is not ahead of" in text) == (False, True)
+
+
+def test_a_column_without_a_difference_stands_where_it_was_named(write_run, tmp_path):
+    """Where one row alone has a metric, its column of differences would hold dashes."""
+    write_run(60.0, **{"policy.name": "always"})
+    write_run(70.0, **{"policy.name": "min", "record.metrics.ffm": 2.0})
+    for words, head in (((), "| pairs | FAA |"), (("--columns", "faa,ffm"), "| pairs | FAA | FFM |\n")):
+        text = call("report", str(tmp_path), "--against", "always", *words)
+        (line,) = [line for line in text.splitlines(keepends=True) if line.startswith("| minus ")]
+        assert head in line
+        assert ("FFM" in line) is bool(words)
+
+
+@pytest.mark.parametrize("errors_apart", [False, True])
+def test_a_terminal_shows_once_what_was_left_out(write_full_run, tmp_path, monkeypatch, errors_apart):
+    """Where stderr goes to a file, it is said there, too."""
+    damaged, _ = write_full_run("edited"), write_full_run("whole")
+    _edited(damaged.path / "predictions/task-002.safetensors")
+    streams = {"stdout": True, "stderr": not errors_apart}
+    of_terminal = {name: SimpleNamespace(isatty=lambda shown=shown: shown) for name, shown in streams.items()}
+    monkeypatch.setattr("lw2g_page.report_command.sys", SimpleNamespace(**of_terminal))
+    done = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.stdout.startswith("left out: predictions/task-002")
+    assert ("left out" in done.stderr) is errors_apart
+
+
 def test_every_format_has_the_interval_of_final_accuracy(write_full_run, tmp_path):
     """With the number of test images; rows that answer alike are the same in every order."""
     for name in ("min", "always"):

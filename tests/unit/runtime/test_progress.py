@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -140,3 +141,16 @@ def test_an_ignored_signal_stays_ignored() -> None:
             assert not stop.wanted
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_is_not_told_as_the_error_that_a_library_makes_of_it(number: signal.Signals) -> None:
+    """A run that is stopped while its weights are read stops, and blames no file and no component."""
+
+    def read() -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        raise RuntimeError("invalid header")
+
+    with pytest.raises(KeyboardInterrupt), stop_on_interrupt():
+        read()
