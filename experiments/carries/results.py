@@ -156,3 +156,15 @@ def less(cells: Sequence[Cell], left: Mapping[str, Any], right: Mapping[str, Any
     assert found.low is not None
     assert found.high is not None
     return Difference(mean=found.mean, low=found.low, high=found.high, worst=min(apart), orders=len(cells))
+
+
+def less_by_orders(cells: Sequence[Cell], left: Mapping[str, Any], right: Mapping[str, Any]) -> Difference:
+    """Return the same difference with the 95 % t-interval over orders, which hypotheses.toml foresaw.
+
+    One order has the interval of :func:`less`, over its test images.
+    """
+    found = less(cells, left, right)
+    if found.orders < 2:
+        return found
+    mean, half = mean_and_half([cell.faa(**left) - cell.faa(**right) for cell in cells])
+    return attrs.evolve(found, low=mean - half, high=mean + half)

@@ -39,6 +39,8 @@ DIFFERENCES = (
     ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),
 )
 JUDGED_DIFFERENCES = tuple(own for own in DIFFERENCES if own[0] != "none with expert minus raw `lda`")
+SMALL_DIFFERENCES = tuple(own for own in JUDGED_DIFFERENCES if own[0] != "gate minus none (both with expert)")
+"""Those of images below :data:`LARGE` on the page: without the row that no hypothesis names."""
 
 
 def roles() -> dict[str, str]:
@@ -88,7 +90,8 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path, rows: Sequenc
             for own in streams.values()
         ]
         yield _row(f"`{carry}`", [_pair(*pair) for pair in pairs])
-    for label, left, right in DIFFERENCES if whole else JUDGED_DIFFERENCES:
+    differences = DIFFERENCES if whole else JUDGED_DIFFERENCES if rows else SMALL_DIFFERENCES
+    for label, left, right in differences:
         shown = []
         for own in streams.values():
             apart = less(own, *({"carry": carry, "expert": expert} for carry, expert in (left, right)))

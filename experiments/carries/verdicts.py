@@ -10,31 +10,47 @@ from __future__ import annotations
 import argparse
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from results import Cell, Difference, chosen, less, load, mean_and_half
+from results import Cell, Difference, chosen, less, less_by_orders, load, mean_and_half
 from scipy import stats
 from sentences import WIDTH, at_least
 from stream_tables import side_of_zero
 
 from lw2g.blocks.motions import ALARMING
 from lw2g.errors import counted
+from lw2g.results.run_draws import and_listed
 
 HYPOTHESES = Path(__file__).with_name("hypotheses.toml")
+JUDGED = ("i", "ii", "iii", "iv")
+METHODS = {"lora": "LoRA", "prompt": "one prompt set", "ssiat": "`ssiat`"}
+"""What replications are called in words."""
+GAINS = {
+    "`affine`": ("affine", False),
+    "The gate": ("gate", False),
+    "The gate, both with the expert": ("gate", True),
+}
+"""What is set against no carry: a carry, and whether the expert stands beside both."""
+Less = Callable[[Sequence[Cell], Mapping[str, Any], Mapping[str, Any]], Difference]
+"""How a difference gets its interval: ``less`` or ``less_by_orders``."""
 
 
 def margin(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -> tuple[str, list[str]]:
     """Return the verdict on a difference that is not to fall below a margin, and its lines: one a stream."""
-    found, lines = {}, []
-    for stream, own in cells.items():
-        apart = [(right, less(own, hypothesis["left"], right)) for right in hypothesis["right"]]
-        right, difference = min(apart, key=lambda pair: pair[1].mean)
-        found[stream] = difference
-        lines.append(f"{stream}: less {_name(right)} {difference}")
-    return at_least(found, hypothesis["margin"]), lines
+    found = {stream: against_better(hypothesis, own) for stream, own in cells.items()}
+    lines = [f"{stream}: less {_name(right)} {apart}" for stream, (right, apart) in found.items()]
+    return at_least({stream: apart for stream, (_, apart) in found.items()}, hypothesis["margin"]), lines
+
+
+def against_better(
+    hypothesis: Mapping[str, Any], own: Sequence[Cell], by: Less = less
+) -> tuple[Mapping[str, Any], Difference]:
+    """Return which right side of a margin ends highest on a stream, and the difference from it."""
+    apart = [(right, by(own, hypothesis["left"], right)) for right in hypothesis["right"]]
+    return min(apart, key=lambda pair: pair[1].mean)
 
 
 def correlation(hypothesis: Mapping[str, Any], cells: Mapping[str, Sequence[Cell]]) -> tuple[str, list[str]]:
@@ -107,15 +123,18 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
     plan = tomllib.loads(HYPOTHESES.read_text(encoding="utf-8"))
     rows = [f"| hypothesis | {' | '.join(f'{size} px' for size in plan['sizes'])} |"]
     rows.append("| --- |" + " --- |" * len(plan["sizes"]))
-    for name in ("i", "ii", "iii", "iv"):
+    for name in JUDGED:
         told = [judge(plan, plan[name], plan["main"], size, cells) for size in plan["sizes"]]
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
-    text = f"{other(plan, cells)} {of_all_sizes(plan, cells)}".strip()
-    rows += ["", *textwrap.wrap(text, WIDTH, break_on_hyphens=False)]
+    rows.append("")
+    for text in (by_orders(plan, cells), first_orders(plan, cells), other(plan, cells)):
+        rows += _point(text)
+    rows += _point(of_all_sizes(plan, cells))
     return {
         "carries-gains": list(gains(plan, cells)),
         "carries-verdicts": rows,
+        "carries-replications": list(replications(plan, cells)),
         "carries-warning": list(warning(plan, cells)),
     }
 
@@ -123,18 +142,33 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
 def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield what `affine` and the gate gain over no carry, the gate beside the frozen expert, too."""
     size = max(plan["sizes"])
-    told = []
-    for carry, expert in (("affine", False), ("gate", False), ("gate", True)):
+    told, foreseen = (_gains_told(plan, cells, size, by) for by in (less, less_by_orders))
+    yield f"Against no carry, at {size} px ([table](#what-the-study-finds)):"
+    yield ""
+    for whose, sides in told.items():
+        yield from _point(f"{whose}: {sides}.")
+    if set(foreseen.values()) == {"undecided on all"}:
+        yield from _point("By the t intervals over orders that the study foresaw, all are undecided.")
+        return
+    listed = "; ".join(f"{whose} {sides}" for whose, sides in foreseen.items())
+    yield from _point(f"By the t intervals over orders that the study foresaw: {listed}.")
+
+
+def _gains_told(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, by: Less) -> dict[str, str]:
+    """Return by carry on which streams it is above none and below it, with intervals of a kind."""
+    told = {}
+    for whose, (carry, expert) in GAINS.items():
         left, none = ({"carry": name, "expert": expert} for name in (carry, "none"))
         apart = {
-            stream: less(chosen(cells, stream, plan["main"], size), left, none) for stream in plan["streams"]
+            stream: by(chosen(cells, stream, plan["main"], size), left, none) for stream in plan["streams"]
         }
-        told.append(_sides(apart))
-    text = (
-        f"Against no carry, at {size} px: `affine` is {told[0]}; the gate {told[1]}; "
-        f"with the expert, the gate is {told[2]} ([table](#what-the-study-finds))."
-    )
-    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+        told[whose] = _sides(apart)
+    return told
+
+
+def _point(text: str) -> list[str]:
+    """Return the lines of a point of a list; none of an empty one."""
+    return textwrap.wrap(f"- {text}", WIDTH, break_on_hyphens=False, subsequent_indent="  ") if text else []
 
 
 def _sides(apart: Mapping[str, Difference]) -> str:
@@ -147,6 +181,108 @@ def _sides(apart: Mapping[str, Difference]) -> str:
     return ", ".join(named)
 
 
+def by_orders(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
+    """Return where the foreseen t intervals say of other streams that the mean alone meets a margin."""
+    changed: dict[bool, list[str]] = {True: [], False: []}
+    for size in plan["sizes"]:
+        for name in [name for name in JUDGED if plan[name]["kind"] == "margin"]:
+            for stream in plan["streams"]:
+                own = chosen(cells, stream, plan["main"], size)
+                before, after = (_by_mean(plan[name], own, by) for by in (less, less_by_orders))
+                if before != after:
+                    changed[after].append(f"({name}) on `{stream}` at {size} px")
+    also, gone = (and_listed(changed[after]) if changed[after] else "none" for after in (True, False))
+    return (
+        "Foreseen were t intervals over orders. They change no verdict. *By the mean alone* is then also "
+        f"{also}; no longer {gone}."
+    )
+
+
+def _by_mean(hypothesis: Mapping[str, Any], own: Sequence[Cell], by: Less) -> bool:
+    """Return whether the margin is in the interval on a stream; False without cells."""
+    if not own:
+        return False
+    apart = against_better(hypothesis, own, by)[1]
+    least = hypothesis["margin"]
+    return apart.low < least if apart.mean >= least else apart.high >= least
+
+
+def first_orders(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
+    """Return which verdicts would differ had every stream the orders of the plan alone."""
+    first = [
+        cell
+        for size in plan["sizes"]
+        for stream in plan["streams"]
+        for cell in chosen(cells, stream, plan["main"], size)[: plan["orders"]]
+    ]
+    changed = []
+    for name in JUDGED:
+        for size in plan["sizes"]:
+            of_first, of_all = (judge(plan, plan[name], plan["main"], size, own) for own in (first, cells))
+            if of_first and of_all and of_first[0].split()[0] != of_all[0].split()[0]:
+                missed = _missed(plan, name, size, first, cells)
+                changed.append(f"({name}) is at {size} px {of_first[0].partition(';')[0]}{missed}")
+    return (
+        f"Planned were {plan['orders']} orders a stream; on the first {plan['orders']} "
+        f"{'; '.join(changed) or 'every verdict stays'}."
+    )
+
+
+def _missed(
+    plan: Mapping[str, Any], name: str, size: int, first: Sequence[Cell], cells: Sequence[Cell]
+) -> str:
+    """Return the means below a margin on the first orders, each beside that of all orders."""
+    if plan[name]["kind"] != "margin":
+        return ""
+    told = []
+    for stream in plan["streams"]:
+        early, every = (chosen(own, stream, plan["main"], size) for own in (first, cells))
+        own = against_better(plan[name], early)[1].mean
+        if own < plan[name]["margin"]:
+            whole = against_better(plan[name], every)[1].mean
+            least = plan[name]["margin"]
+            told.append(f"{own:+.2f}, margin {least:+g}; on all {len(every)} orders {whole:+.2f}")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def replications(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what the cells of the other methods say so far, a row a method and size."""
+    rows, without = [], []
+    for method in plan["replications"]:
+        found = [row for size in plan["sizes"] if (row := _replication(plan, cells, method, size))]
+        rows += found
+        without += [] if found else [METHODS[method]]
+    missing = f"; of {and_listed(without)} there is nothing" if without else ""
+    yield f"Foreseen replications, open as they lack streams{missing}:"
+    yield ""
+    yield f"| | {' | '.join(f'({name})' for name in JUDGED)} | gate minus `affine` |"
+    yield "| --- |" + " --- |" * (len(JUDGED) + 1)
+    yield from rows
+
+
+def _replication(plan: Mapping[str, Any], cells: Sequence[Cell], method: str, size: int) -> str:
+    """Return the row of a method at a size; empty without cells."""
+    every = {stream: chosen(cells, stream, method, size) for stream in plan["streams"]}
+    own = {stream: found for stream, found in every.items() if found}
+    if not own:
+        return ""
+    gate, affine = ({"carry": carry, "expert": False} for carry in ("gate", "affine"))
+    orders = ", ".join(f"{stream} ({counted(len(found), 'order')})" for stream, found in own.items())
+    ahead = ", ".join(less(found, gate, affine).interval() for found in own.values())
+    verdicts = " | ".join(_so_far(plan[name], own) for name in JUDGED)
+    return f"| {METHODS[method]}, {size} px: {orders} | {verdicts} | {ahead} |"
+
+
+def _so_far(hypothesis: Mapping[str, Any], own: Mapping[str, Sequence[Cell]]) -> str:
+    """Return the verdict on what cells there are, with the means that are below a margin."""
+    if hypothesis["kind"] != "margin":
+        return correlation(hypothesis, own)[0].partition(" (")[0]
+    means = [against_better(hypothesis, found)[1].mean for found in own.values()]
+    below = [f"{mean:+.2f}" for mean in means if mean < hypothesis["margin"]]
+    missed, _, rest = margin(hypothesis, own)[0].partition(";")
+    return missed + (f" ({', '.join(below)})" if below else "") + (f";{rest}" if rest else "")
+
+
 def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     """Return what the measure says that was added to (i) when cells had been seen; empty without cells."""
     told = {size: judge(plan, plan["i-exploratory"], plan["main"], size, cells) for size in plan["sizes"]}
@@ -156,11 +292,10 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     leaning = ("undecided", "refuted by the mean alone")
     spread = all(verdict[0].startswith(leaning) for verdict in told.values() if verdict is not None)
     return (
-        "(i) measures the loss among old classes alone, which a motion of all of them changes little; the "
-        "loss may come where new classes, which a carry does not move, join old ones that it moved. So *left "
-        "out* was added when cells had been seen (exploratory): the FAA that `affine` gains where this one "
-        f"step is not carried. By it (i) is {', '.join(found)}."
-        f"{' These intervals have 0 in them: it decides nothing.' if spread else ''}"
+        "(i) measures the loss among old classes alone; but new classes, which a carry does not move, may "
+        "join old ones that it moved. So *left out* was added when cells had been seen (exploratory): the "
+        f"FAA that `affine` gains where this one step is not carried. By it (i) is {', '.join(found)}"
+        f"{': it decides nothing' if spread else ''}."
     )
 
 

@@ -14,7 +14,7 @@ import frozen_images
 import machines
 import numpy as np
 import shoot_pages
-from frozen_claims import ROLES, Streams, less, less_floors, names_of, sides
+from frozen_claims import ROLES, Streams, less, less_by_stream, less_floors, names_of, sides
 from frozen_gains import FACTS, chosen_on
 from frozen_results import PLAN, Difference, Trained, streams, trained
 from frozen_trained import TRAINED
@@ -273,8 +273,8 @@ def told(stored: Any) -> dict[str, str]:
         fields[f"{{trained/{role}/above-aside}}"] = aside(above)
         fields[f"{{trained/{role}/below-too}}"] = f", below on {_listed(below)}" if below else ""
         fields[f"{{trained/{role}/number-undecided}}"] = str(number - len(above) - len(below))
-    for method in ("recommended", "one-set"):
-        fields[f"{{{method}/frozen/sides}}"] = _sides_told(known, runs, method)
+    fields["{one-set/frozen/sides}"] = _sides_told(known, runs, "one-set")
+    fields["{recommended/frozen/figures}"] = _figures_told(known, runs, "recommended")
     above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
     fields["{trained/report/number-above-runs}"] = str(
         len([n for n in names_of("report") if n in above_runs])
@@ -332,6 +332,21 @@ def _sides_told(known: Streams, runs: Trained, method: str) -> str:
     part = f"all {number}" if undecided == number else f"{undecided} of the {number}"
     told.append(f"undecided on {part} streams that it ran on")
     return ", ".join(told)
+
+
+def _figures_told(known: Streams, runs: Trained, method: str) -> str:
+    """Return what a row has over the frozen answer on each report stream, by the side of zero."""
+    found = less_by_stream(known, runs, names_of("report"), method, "auto")
+    told = []
+    for side, word in ((1, "above"), (-1, "below"), (0, "undecided")):
+        own = [
+            f"`{name}` {apart.mean:+z.1f} [{apart.low:+z.1f}, {apart.high:+z.1f}]"
+            for name, apart in found.items()
+            if side_of_zero(apart.low, apart.high) == side
+        ]
+        if own:
+            told.append(f"{word} on {', '.join(own)}")
+    return "; ".join(told)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ STORE = ROOT / "experiments" / "store"
 PAGE = "docs/growth_archive.md"
 END = "<!-- end of table -->"
 READINGS = ("ours", "text", "algorithm", "release")
-DATA = {"glyphs": "glyphs, micro ViT", "folder": "Caltech, ViT-Tiny"}
+DATA = {"glyphs": "glyphs", "folder": "Caltech"}
 TAPS = {
     "site": "queries",
     "queries": "queries",
@@ -62,23 +62,17 @@ class Angles:
     """What a run measured.
 
     Attributes:
-        second: HFC and HFC_pre before the second task.
         hfc: HFC of all candidates.
         z: Z of all candidates.
         by_rank: Z of random spaces of the same ranks, which the reading `release` decides by.
-        share: Ranks of old spaces as a share of the width.
         sets: Number of sets.
-        pra: Retrieval accuracy.
         faa: Final average accuracy.
     """
 
-    second: tuple[float, float]
     hfc: Sequence[float]
     z: Sequence[float]
     by_rank: Sequence[float]
-    share: Sequence[float]
     sets: int
-    pra: float
     faa: float
 
 
@@ -90,16 +84,11 @@ def angles_of(record: dict[str, Any]) -> Angles:
         for one in decision["candidates"]
         if one["measures"] and one["measures"]["hindrance"]["value"] is not None
     ]
-    first = measured[0]["parts"]
-    sites = [site for one in measured for site in one["sites"].values()]
     return Angles(
-        second=(first["hfc"], first["hfc_pre"]),
         hfc=[one["parts"]["hfc"] for one in measured],
         z=[one["value"] for one in measured],
         by_rank=[one["null"] for one in measured],
-        share=[100 * site["rank"] / site["dim"] for site in sites],
         sets=record["metrics"]["ssp"],
-        pra=record["metrics"]["pra"],
         faa=record["metrics"]["faa"],
     )
 
@@ -128,8 +117,8 @@ def table(found: Sequence[dict[str, Any]]) -> list[str]:
         reading, growth = config["policy"]["reading"], config["growth"]
         key = (config["benchmark"]["name"], READINGS.index(reading), growth["energy"], growth["centre"])
         by_row[key].append(angles_of(record))
-    heads = ("data", "reading", "energy", "n", "HFC, HFC_pre at task 2", "HFC", "Z", "Z by ranks alone")
-    heads += ("rank, % of width", "sets", "PRA", "FAA")
+    heads = ("data", "reading", "energy", "n", "HFC", "Z", "Z by ranks alone")
+    heads += ("sets", "FAA")
     lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     order = sorted(by_row, key=lambda key: (-list(DATA).index(key[0]), *key[1:3], key[3]), reverse=False)
     for key in order:
@@ -141,13 +130,10 @@ def table(found: Sequence[dict[str, Any]]) -> list[str]:
             READINGS[reading] + (", centred" if centred else ""),
             f"{energy:g}",
             str(len(runs)),
-            f"{mean(run.second[0] for run in runs):.1f}, {mean(run.second[1] for run in runs):.1f}",
             _range(whole["hfc"]),
             _signed(whole["z"]),
             _signed([value for run in runs for value in run.by_rank]),
-            _range([value for run in runs for value in run.share]),
             f"{mean(run.sets for run in runs):.1f}",
-            f"{mean(run.pra for run in runs):.1f}",
             f"{mean(run.faa for run in runs):.1f}",
         )
         lines.append(f"| {' | '.join(row)} |")

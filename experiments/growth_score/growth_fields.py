@@ -26,7 +26,6 @@ from score_results import (
     chosen,
     crosses,
     images_seen,
-    joins,
     less,
     runs_of,
     z_of_second,
@@ -65,10 +64,6 @@ def told(stored: Stored) -> Fields:
     named["affinity", "every", "own-sets"] = f"{sum(run.sets - 1 for run in affinity)} of {tasks}"
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
-    for row in plan["pacs"]["policies"]:
-        every = [joins(runs, stream, row) for stream in PACS]
-        shared, like = (sum(each) for each in zip(*every, strict=True))
-        named[row, "pacs", "joins"] = f"{like} of {shared}"
     for verdict in judged(plan, found, runs):
         named["verdict", verdict.name, "word"] = verdict.verdict
         named["verdict", verdict.name, "found"] = verdict.found
@@ -85,6 +80,11 @@ def of_cross(cross: Cross) -> Iterator[tuple[tuple[str, str, str], str]]:
         values["own-interval"] = f"{own.mean:+.2f} ± {own.half:.2f}"
         values["hfc"] = f"{cross.hfc(reading).mean():.1f}"
         values["tasks"] = str(len(cross.hfc(reading)))
+        values["own-kinds"] = str(cross.kinds_above(reading))
+        by_kind = cross.found_by_kind("greatest-beyond-rank", reading)
+        rest = [share for share in by_kind if share < 100]
+        values["kinds-found"] = str(len(by_kind) - len(rest))
+        values["kinds-missed"] = f"{min(rest):.0f} to {max(rest):.0f}" if rest else "none"
         values |= {score: cross.found_between(score, reading) for score in FOUND}
         for what, value in values.items():
             yield (cross.words, tap, what), value

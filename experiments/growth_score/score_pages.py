@@ -75,7 +75,7 @@ SCORES = {
     "energy": "least energy outside",
     "class-means": "nearest class means of frozen features",
 }
-SHOWN_SCORES = ("least", "greatest", "greatest-beyond-rank", "length", "energy", "class-means")
+SHOWN_SCORES = ("least", "greatest-beyond-rank", "class-means")
 """The scores that the page has; ``--print`` has the others."""
 SHORT = {
     "space": "block inputs: which task meets which space is below 2 % of the variance",
@@ -128,8 +128,7 @@ def variance(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[
                 yield (
                     cross.words,
                     words if rows == "all" else f"{words}, {ROWS[rows]} tokens",
-                    f"{cross.hfc(reading).mean():.1f}",
-                    *(f"{shares[part]:.1f}" for part in ("space", "gradient", "interaction", "rank")),
+                    *(f"{shares[part]:.1f}" for part in ("interaction", "rank")),
                     f"{own.mean:+.2f} ± {own.half:.2f}",
                 )
 
@@ -249,8 +248,11 @@ def verdict_rows(
     plan: Mapping[str, Any], found: Sequence[Cross], runs: Sequence[Run]
 ) -> Iterator[Sequence[str]]:
     """Yield the rows of the table of verdicts."""
+    before = None
     for one in judged(plan, found, runs):
-        yield one.name, SHORT[one.name], f"**{one.verdict}**", one.found or "-"
+        told = "as above" if one.found and one.found == before else one.found or "-"
+        yield one.name, SHORT[one.name], f"**{one.verdict}**", told
+        before = one.found
 
 
 def tables_of(
@@ -259,13 +261,13 @@ def tables_of(
     """Return the tables of each page by name, with these choices of rows and these scores."""
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
-    shares = ("space, %", "gradient, %", "both together, %", "rank, %")
+    shares = ("both together, %", "rank, %")
     columns = [f"{cross.words}: {words}" for cross in found for words in TAPS.values()]
     streams = [*plan["keep"]["streams"], *(f"{name} (report)" for name in plan["report"]["streams"])]
     return {
         ARCHIVE: {
             "score-variance": table(
-                ("method", "space", "HFC", *shares, "own minus others"),
+                ("method", "space", *shares, "own minus others"),
                 variance(found, rows),
                 2,
             ),

@@ -104,10 +104,17 @@ class Cross:
 
     def own(self, reading: str) -> Mean:
         """Return a task's own space less all others, in degrees beyond rank, over draws."""
+        return mean_of(self._own(reading).mean(axis=1).tolist())
+
+    def kinds_above(self, reading: str) -> int:
+        """Return on how many kinds a task's own space has more degrees beyond rank than all others."""
+        return int((self._own(reading).mean(axis=0) > 0).sum())
+
+    def _own(self, reading: str) -> Numbers:
+        """Return a task's own space less all others ``[draws, kinds]``."""
         table = self.beyond_rank(reading)
         others = (table.sum(axis=1) - table.diagonal()) / (len(table) - 1)
-        apart = table.diagonal() - others
-        return mean_of(apart.reshape(-1, self.kinds).mean(axis=1).tolist())
+        return (table.diagonal() - others).reshape(-1, self.kinds)
 
     def score(self, name: str, reading: str) -> Numbers:
         """Return what rates sets, ``[gradients, spaces]``: the greatest is chosen."""
@@ -130,6 +137,14 @@ class Cross:
 
     def found(self, name: str, reading: str) -> Mean:
         """Return in per cent how often a score finds the set of the task's kind, over the task's draws."""
+        return mean_of(self._found(name, reading).mean(axis=1).tolist())
+
+    def found_by_kind(self, name: str, reading: str) -> list[float]:
+        """Return the same for each kind of tasks."""
+        return [float(share) for share in self._found(name, reading).mean(axis=0)]
+
+    def _found(self, name: str, reading: str) -> Numbers:
+        """Return in per cent how often the set is found ``[draws, kinds]``, over draws of the sets."""
         scores = self.score(name, reading)
         draws = len(scores) // self.kinds
         blocks = scores.reshape(draws, self.kinds, draws, self.kinds)
@@ -140,8 +155,8 @@ class Cross:
                 for old in range(draws)
                 if old != new
             ]
-            right.append(100 * float(np.mean(hits)))
-        return mean_of(right)
+            right.append(100 * np.mean(hits, axis=0))
+        return np.stack(right)
 
     def found_between(self, name: str, reading: str) -> str:
         """Return in per cent how often a score finds the kind, with a 95 % interval (Wilson).

@@ -187,12 +187,51 @@ def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(scrip
         ),
     ]
     plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns", "tiny"]}
-    told = " ".join(script("verdicts").gains(plan, cells))
+    told = "\n".join(script("verdicts").gains(plan, cells))
+    assert "- `affine`: below on `tiny`, undecided on `turns`.\n" in told
+    assert "- The gate: above on `turns`, below on `tiny`.\n" in told
+    assert "- The gate, both with the expert: undecided on all.\n" in told
+
+
+def of_a_plan(*, margin: float):
+    """Return a plan of a study of one claim, that the gate ends above none by a margin; it had two orders."""
+    gate, none = ({"carry": carry, "expert": False} for carry in ("gate", "none"))
+    claim = {"kind": "margin", "left": gate, "right": [none], "margin": margin}
+    return {"main": "slca-plus-plus", "sizes": [224], "streams": ["turns"], "orders": 2, "ii": claim}
+
+
+def test_the_page_says_what_the_foreseen_intervals_and_orders_would_have_said(script, monkeypatch):
+    """One order decides here: a t interval holds the margin, and the planned orders fall below it."""
+    verdicts, results = script("verdicts"), script("results")
+    monkeypatch.setattr(verdicts, "JUDGED", ("ii",))
+    # the gate has nothing more in two orders, and all in two further ones
+    cells = [a_cell(script, order=order) for order in range(2)]
+    cells += [a_cell(script, order=order, hits={("gate", False): range(6)}) for order in (2, 3)]
+    left, right = ({"carry": carry, "expert": False} for carry in ("gate", "none"))
+    found = results.less_by_orders(cells, left, right)
+    assert (found.mean, found.low) == (pytest.approx(50), pytest.approx(50 - 3.182 * 100 / 12**0.5, abs=0.1))
+    alone = results.less(cells[2:3], left, right)
+    assert results.less_by_orders(cells[2:3], left, right) == alone
+    plan = of_a_plan(margin=-10.0)
+    assert "is then also (ii) on `turns` at 224 px; no longer none" in verdicts.by_orders(plan, cells)
+    assert "on the first 2 every verdict stays." in verdicts.first_orders(plan, cells)
+    told = verdicts.first_orders(of_a_plan(margin=20.0), cells)
     assert (
-        "`affine` is below on `tiny`, undecided on `turns`; the gate above on `turns`, below on `tiny`"
+        "on the first 2 (ii) is at 224 px refuted on turns (+0.00, margin +20; on all 4 orders +50.00)."
         in told
     )
-    assert "with the expert, the gate is undecided on all" in told
+
+
+def test_a_replication_is_told_as_far_as_it_ran(script, monkeypatch):
+    """What is below a margin stands beside it, and a method without cells is named."""
+    verdicts = script("verdicts")
+    monkeypatch.setattr(verdicts, "JUDGED", ("ii",))
+    cells = [a_cell(script, hits={("none", False): range(6)})]
+    plan = of_a_plan(margin=-0.5) | {"replications": ["slca-plus-plus", "prompt"]}
+    monkeypatch.setitem(verdicts.METHODS, "slca-plus-plus", "SLCA")
+    first, *_, row = verdicts.replications(plan, cells)
+    assert first == "Foreseen replications, open as they lack streams; of one prompt set there is nothing:"
+    assert row.startswith("| SLCA, 224 px: turns (1 order) | refuted on turns (-100.00) | ")
 
 
 def test_a_motion_is_set_against_the_median_of_earlier_ones(script, monkeypatch):

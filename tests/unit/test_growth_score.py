@@ -55,6 +55,17 @@ def test_a_score_that_follows_the_kind_finds_it_and_one_of_ranks_does_not(study)
     assert one.own("x").mean == pytest.approx(0.1 * (1 - (DRAWS - 1) / (len(tasks) - 1)))
 
 
+def test_a_mean_over_kinds_tells_on_how_many_of_them_it_stands(study):
+    """One kind whose spaces hinder its own tasks less is counted, and is not found."""
+    tasks = np.arange(KINDS * DRAWS)
+    same = tasks[:, None] % KINDS == tasks[None] % KINDS
+    of_kind = np.where(tasks % KINDS == 0, -1.0, 1.0)
+    one = cross(study, same * of_kind[None], np.zeros(len(tasks)))
+    assert one.own("x").mean > 0
+    assert one.kinds_above("x") == KINDS - 1
+    assert one.found_by_kind("greatest-beyond-rank", "x") == [0, 100, 100, 100]
+
+
 def run(study, order: int, right: list[float], tasks: list[int], row: str = "keep"):
     """Return a run with its answers, all of one task."""
     answers = np.array(right)
