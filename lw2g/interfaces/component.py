@@ -250,6 +250,7 @@ class BaselineComponent(Component):
             (:attr:`lw2g.interfaces.batch.Batch.query`), so that it runs on stored features too, such as
             ``{"adapt": "none"}``; empty where it always does, None where it needs images.
         has_sites: Whether it declares sites, at which constraints restrict how parameters move.
+        query_sites: Whether some may be of attention queries, which alone have spaces by head.
         trains_once: Whether it trains in the first task alone, as a ``joint`` one does, too.
     """
 
@@ -266,6 +267,7 @@ class BaselineComponent(Component):
     tuned: Presets = attrs.field(factory=dict)
     without_images: Mapping[str, Any] | None = None
     has_sites: bool = True
+    query_sites: bool = True
     trains_once: bool = False
 
 
