@@ -174,7 +174,7 @@ def resume(
     """
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return begun.resume(receivers, settings=settings, devices=devices)
+    return begun.resume(receivers, settings=as_plain(settings), devices=devices)
 
 
 @expands_paths
@@ -217,7 +217,8 @@ def continue_run(
     """
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
+    moved = as_plain(settings)
+    return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=moved, devices=devices)
 
 
 @expands_paths
@@ -270,7 +271,7 @@ def fork(
         at_task,
         policy=known.name("policy", policy),
         constraints=as_names("constraint", constraints, known),
-        overrides=overrides,
+        overrides=as_plain(overrides),
         catalogue=known.catalogue(Path(run)),
     )
     known.require_reach(experiment.config)

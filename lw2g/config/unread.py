@@ -87,7 +87,7 @@ def _of_heads(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
     if has_queries:
         why = f"growth.tap={growth.tap} has no heads"
     else:
-        why = f"baseline {baseline.name!r} has no prefixes in attention, whose spaces are by head"
+        why = f"baseline {baseline.name!r} has no prefixes in attention"
     return {"growth.heads": f"is not read: {why}"}
 
 

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from lw2g.errors import ConfigError, DataError, nearest, shown
 
 __all__ = [
+    "as_device",
     "composed",
     "composed_list",
     "composed_names",
@@ -103,6 +104,18 @@ def device_name(given: Any) -> Any:
     return str(given) if (kind.__module__, kind.__name__) == ("torch", "device") else given
 
 
+def as_device(given: Any) -> Any:
+    """Return the name of what stands for a device: a number is a GPU, as in torch; the rest stays as it is.
+
+    >>> as_device(0), as_device("cpu"), as_device(True)
+    ('cuda:0', 'cpu', True)
+    """
+    # numpy's own switch is no number
+    if isinstance(given, Integral) and not isinstance(given, bool) and given >= 0:
+        return f"cuda:{int(given)}"
+    return device_name(given)
+
+
 def expanded(path: str | os.PathLike[str]) -> Path:
     """Return a path with the home folder in place of ``~``; without such a home it stays as it is.
 
@@ -151,7 +164,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
     else is refused (:class:`ConfigError`), as are a keyword that is no parameter, an argument that is missing
     and one by position that has to be named; and what cannot be a path is (:func:`require_path`). A
-    ``torch.device`` is a text.
+    ``torch.device`` is a text, and so is a number as ``device``.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -184,7 +197,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             _require_paths(name, signature.parameters[name], given, options)
         for one in plain:
             if one.name in bound.arguments:
-                given = bound.arguments[one.name] = device_name(bound.arguments[one.name])
+                read = as_device if one.name == "device" else device_name
+                given = bound.arguments[one.name] = read(bound.arguments[one.name])
                 _require_plain(one, given)
         for name in names:
             if name in bound.arguments:

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
+from lw2g.api.arguments import as_plain
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, Lw2gError
@@ -273,6 +274,11 @@ def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
         ({"seed": np.array([0, 1])}, "seed: a call runs one"),
         ({"benchmark.class_order": np.arange(3), "baseline": "nope"}, "no baseline is called 'nope'"),
         ({"benchmark": {"train": (np.zeros((2, 8, 8)), [0, 1])}}, "the splits train and test but got train"),
+        (
+            {"benchmark": {"name": "digits", "train": (np.zeros((2, 8, 8)), [0, 1])}},
+            r'a split train, .*; write benchmark=\{"train": .*\} for images, or \{"name": ',
+        ),
+        ({"baseline": {"name": "dual-prompt", "epochs": np.int64(1)}, "policy": "nope"}, "^policy: "),
         ({"benchmark": {"images": np.zeros((99, 9))}}, r"benchmark: .*\.\.\. \(.* characters\) has no name"),
     ],
 )
@@ -281,6 +287,50 @@ def test_arrays_as_options_are_taken_as_lists(options, told):
     with pytest.raises((ConfigError, DataError), match=told) as caught:
         lw2g.run(**options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("device", [0, np.int64(0), torch.device("cuda:0"), "cuda:0"])
+def test_a_device_is_given_as_torch_takes_it(tmp_path, monkeypatch, device):
+    """By its number, as an object, or by its name, of runs and of models alike."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    model = tmp_path / "model"
+    lw2g.run(**QUICK, benchmark=TASKS, out=model)
+    for call in (
+        lambda: lw2g.run(benchmark="digits", device=device, out=tmp_path / "run"),
+        lambda: lw2g.run(benchmark="digits", **{"run.device": device}, out=tmp_path / "run"),
+        lambda: lw2g.load(model, device=device),
+    ):
+        with pytest.raises(ConfigError, match="'cuda:0' cannot be used"):
+            call()
+    with pytest.raises(ConfigError, match=r"'0' \(did you mean 'cuda:0'\?\)"):
+        lw2g.run(benchmark="digits", device="0")
+
+
+def test_a_grid_takes_what_options_take(tmp_path):
+    """Arrays, ranges, and numbers, paths and devices as objects."""
+    grid = {
+        "base": {
+            "benchmark.class_order": np.arange(10),
+            "device": torch.device("cpu"),
+            "benchmark.root": tmp_path,
+            "policy": "nope",
+            "benchmark": "folder",
+        },
+        "axes": {"seed": range(2), "baseline.lr": np.array([0.5, 1.0]), "baseline.epochs": (np.int64(1), 2)},
+    }
+    plain = as_plain(grid)
+    assert plain == {
+        "base": {
+            "benchmark.class_order": list(range(10)),
+            "device": "cpu",
+            "benchmark.root": str(tmp_path),
+            "policy": "nope",
+            "benchmark": "folder",
+        },
+        "axes": {"seed": [0, 1], "baseline.lr": [0.5, 1.0], "baseline.epochs": [1, 2]},
+    }
+    with pytest.raises(ConfigError, match=r"no policy is called 'nope'[\s\S]* \(in 8 cells: "):
+        lw2g.sweep(grid, out=tmp_path / "sweep")
 
 
 def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):

@@ -126,8 +126,7 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
         ({"baseline.name": "ease", "baseline.up_on_reuse": "free"}, ""),
         (
             {"baseline.name": "ease", "growth.heads": "joint"},
-            "growth.heads=joint is not read: baseline 'ease' has no prefixes in attention, whose spaces are by "
-            "head",
+            "growth.heads=joint is not read: baseline 'ease' has no prefixes in attention",
         ),
         ({"baseline.name": "ease", "growth.heads": "joint", "growth.tap_pre": "last-queries"}, ""),
         ({"baseline.name": "hide-prompt", "growth.heads": "joint"}, ""),
