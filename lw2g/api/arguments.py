@@ -84,10 +84,11 @@ def as_options(
     keyed: dict[str, Any] = {}
     for kind, choice in given.items():
         # splits of images have the names that a Hugging Face DatasetDict gives them
-        is_images = kind == "benchmark" and isinstance(choice, dict) and "train" in choice
+        splits = {"train", "test"} & choice.keys() if isinstance(choice, dict) else set()
+        is_images = kind == "benchmark" and bool(splits)
         if is_images and "name" in choice:
             raise ConfigError(
-                "benchmark: a name, which lw2g's own have, and a split train, which images have",
+                f"benchmark: a name, which lw2g's own have, and a split {max(splits)}, which images have",
                 'write benchmark={"train": ..., "test": ...} for images, or {"name": ..., "option": ...}',
             )
         if isinstance(choice, dict) and not is_images:
@@ -102,9 +103,7 @@ def as_options(
     for key, value in {**keyed, **options}.items():
         _require_no_object(key, value)
     for key, given_value in options.items():
-        value = as_plain(given_value)
-        if _dotted(key) == SHORT["device"]:
-            value = as_device(value)
+        value = as_device(given_value) if _dotted(key) == SHORT["device"] else as_plain(given_value)
         if key in NAMED_BY and isinstance(value, str):
             meant = {NAMED_BY[key]: value}
             raise ConfigError(f"{key}: no such argument", f"write **{meant}")
@@ -406,7 +405,7 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
     Raises:
         ConfigError: It has no name.
     """
-    if "name" not in choice:
+    if choice.get("name") is None:
         raise ConfigError(
             f"{kind}: {shown(choice)} has no name", f'write {kind}={{"name": ..., "option": ...}}'
         )

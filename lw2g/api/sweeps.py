@@ -173,7 +173,11 @@ def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[st
         )
     if out is None:
         raise ConfigError("out: a grid in a dict has no name", 'say where it goes: out="runs/NAME"')
-    return as_toml_holds(as_plain(grid), "grid"), ""
+    try:
+        plain = as_plain(grid)
+    except RecursionError as error:
+        raise ConfigError("grid: nested too deeply", "give the form that a TOML file has") from error
+    return as_toml_holds(plain, "grid"), ""
 
 
 def require_here(cells: Sequence[Cell], catalogue: Catalogue, executor: Mapping[str, Any]) -> None:

@@ -126,8 +126,9 @@ def _as_call(command: str, before: str) -> str:
 
 def _as_argument(option: str) -> str:
     """Return the argument that an option is; what may be given several times takes a list."""
-    if option == "html":  # of Report.save
-        return "out"
+    others = {"html": "out", "set": "settings"}
+    if option in others:
+        return others[option]
     return re.sub("^(constraint|tracker)$", r"\1s", option.replace("-", "_"))
 
 

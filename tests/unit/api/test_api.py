@@ -278,6 +278,8 @@ def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
             {"benchmark": {"name": "digits", "train": (np.zeros((2, 8, 8)), [0, 1])}},
             r'a split train, .*; write benchmark=\{"train": .*\} for images, or \{"name": ',
         ),
+        ({"benchmark": {"test": (np.zeros((2, 8, 8)), [0, 1])}}, "the splits train and test but got test"),
+        ({"baseline": {"name": None}}, "has no name"),  # the default would run in place of what was meant
         ({"baseline": {"name": "dual-prompt", "epochs": np.int64(1)}, "policy": "nope"}, "^policy: "),
         ({"benchmark": {"images": np.zeros((99, 9))}}, r"benchmark: .*\.\.\. \(.* characters\) has no name"),
     ],
@@ -287,6 +289,53 @@ def test_arrays_as_options_are_taken_as_lists(options, told):
     with pytest.raises((ConfigError, DataError), match=told) as caught:
         lw2g.run(**options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_is_stopped_and_goes_on_by_numbers_of_numpy(tmp_path):
+    """As they come out of an array, wherever a function takes a number."""
+    run = tmp_path / "run"
+    record = lw2g.run(**QUICK, benchmark=TASKS, out=run, tasks=np.int64(1), trackers=None)
+    assert len(record["accuracy_matrix"]) == 1
+    local = {"benchmark": TASKS}
+    forked = lw2g.fork(
+        run, np.int64(1), out=tmp_path / "fork", local=local, tasks=np.int64(2), progress=False
+    )
+    record = lw2g.continue_run(run, tasks=np.int64(2), local=local, progress=np.bool_(False))
+    assert len(record["accuracy_matrix"]) == len(forked["accuracy_matrix"]) == 2
+    for go_on in (lw2g.resume, lw2g.continue_run):
+        with pytest.raises(ConfigError, match=r"^devices: expected at least 1 process but got 0"):
+            go_on(run, local=local, devices=0)
+    with pytest.raises(ConfigError, match=r"is a run and no TOML file; go on with it: lw2g\.resume"):
+        lw2g.run(run)
+    with pytest.raises(ConfigError, match="'cuda:7' cannot be used"):
+        lw2g.fork(run, 1, out=tmp_path / "other", local=local, **{"run.device": 7})
+
+
+def test_a_model_starts_by_numbers_of_numpy(tmp_path):
+    """In its options, too."""
+    settings = {"baseline.head_features": np.int64(0)}
+    options = {"head": "ridge", "image_size": np.int64(16), "device": "cpu"}
+    model, _ = lw2g.start(TRAIN, tmp_path / "model", settings=settings, **options)
+    assert model.known
+
+
+def test_odd_arguments_are_told_by_their_names(tmp_path):
+    """What a list is for, what nests in itself, and an option by the argument that took it."""
+    nested = {}
+    nested["axes"] = nested
+    (tmp_path / "a").mkdir()
+    for call, told in (
+        (lambda: lw2g.runs(tmp_path).where(seed=[0, 1]), r"^seed: expected one value but got \[0, 1\]"),
+        (lambda: lw2g.sweep(nested, out=tmp_path / "sweep"), "^grid: nested too deeply"),
+        (
+            lambda: lw2g.sweep({"axes": {"seed": [1]}}, out=tmp_path / "sweep", settings={"x": 1}),
+            "^settings: no such section 'x'",
+        ),
+        (lambda: lw2g.report(b"a"), "got b'a'; give the path of a file or a folder$"),
+        (lambda: lw2g.report(np.array(["a", "b"])), "got array.*; give the path of a file or a folder$"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            call()
 
 
 @pytest.mark.parametrize("device", [0, np.int64(0), torch.device("cuda:0"), "cuda:0"])
