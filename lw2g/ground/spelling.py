@@ -113,7 +113,7 @@ def as_device(given: Any) -> Any:
     ('cuda:0', 'cpu', True)
     """
     # numpy's own switch is no number
-    if isinstance(given, Integral) and not isinstance(given, bool) and given >= 0:
+    if isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 0:
         return f"cuda:{int(given)}"
     return device_name(given)
 

@@ -34,4 +34,5 @@ class KeepsPrecision(nn.Module):
                     f"a model keeps its numbers as they are: {dtype} cannot become {changed}",
                     "to move it: model.to(device)",
                 )
-        return super()._apply(fn, recurse)
+        applied: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return applied

@@ -103,7 +103,7 @@ def _gradients(
     context = begin(session, task)
     now = MovedSession(session=session)
     batch = now.of_task(task)
-    classes = batch.labels.unique()
+    classes = torch.unique(batch.labels)
     following = classes[(torch.searchsorted(classes, batch.labels) + 1) % len(classes)]
     rows = torch.arange(len(batch), device=batch.labels.device)
     asked = batch
