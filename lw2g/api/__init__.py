@@ -22,7 +22,7 @@ from lw2g.api.experiment import Begun, experiment_of, fork_of
 from lw2g.api.given_objects import Locals, as_names, catalogue_of, split_trackers
 from lw2g.errors import ConfigError
 from lw2g.ground.notes import tell_note, tell_warning
-from lw2g.ground.spelling import expands_paths
+from lw2g.ground.spelling import as_device, expands_paths
 from lw2g.interfaces.tracker import Warned
 from lw2g.runtime.console import console
 
@@ -174,7 +174,7 @@ def resume(
     """
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return begun.resume(receivers, settings=settings, devices=devices)
+    return begun.resume(receivers, settings=as_plain(settings), devices=devices)
 
 
 @expands_paths
@@ -217,7 +217,8 @@ def continue_run(
     """
     begun = Begun(Path(run), catalogue_of(local, run, goes_on=True, devices=devices))
     receivers = [*_callbacks(trackers), *_listeners(progress)]
-    return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=settings, devices=devices)
+    moved = as_plain(settings)
+    return begun.go_on(receivers, tasks=tasks, benchmark=benchmark, settings=moved, devices=devices)
 
 
 @expands_paths
@@ -270,7 +271,10 @@ def fork(
         at_task,
         policy=known.name("policy", policy),
         constraints=as_names("constraint", constraints, known),
-        overrides=overrides,
+        overrides={
+            key: as_device(value) if key == SHORT["device"] else as_plain(value)
+            for key, value in overrides.items()
+        },
         catalogue=known.catalogue(Path(run)),
     )
     known.require_reach(experiment.config)

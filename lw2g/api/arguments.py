@@ -14,7 +14,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.settings import RunConfig
 from lw2g.config.toml import parse_value
 from lw2g.errors import ConfigError, Lw2gError, as_word, nearest, no_folder, shown
-from lw2g.ground.spelling import expanded
+from lw2g.ground.spelling import as_device, device_name, expanded
 from lw2g.interfaces.component import Kind
 from lw2g.interfaces.defaults import (
     FOLDER_BENCHMARK,
@@ -84,7 +84,13 @@ def as_options(
     keyed: dict[str, Any] = {}
     for kind, choice in given.items():
         # splits of images have the names that a Hugging Face DatasetDict gives them
-        is_images = kind == "benchmark" and isinstance(choice, dict) and "train" in choice
+        splits = {"train", "test"} & choice.keys() if isinstance(choice, dict) else set()
+        is_images = kind == "benchmark" and bool(splits)
+        if is_images and "name" in choice:
+            raise ConfigError(
+                f"benchmark: a name, which lw2g's own have, and a split {max(splits)}, which images have",
+                'write benchmark={"train": ..., "test": ...} for images, or {"name": ..., "option": ...}',
+            )
         if isinstance(choice, dict) and not is_images:
             choice, options_of_choice = _name_and_options(kind, choice)
             keyed |= options_of_choice
@@ -97,7 +103,7 @@ def as_options(
     for key, value in {**keyed, **options}.items():
         _require_no_object(key, value)
     for key, given_value in options.items():
-        value = as_plain(given_value)
+        value = as_device(given_value) if _dotted(key) == SHORT["device"] else as_plain(given_value)
         if key in NAMED_BY and isinstance(value, str):
             meant = {NAMED_BY[key]: value}
             raise ConfigError(f"{key}: no such argument", f"write **{meant}")
@@ -113,11 +119,21 @@ def as_options(
 
 
 def as_plain(value: Any) -> Any:
-    """Return an array or a number of numpy or torch as a list or a number, and anything else as it is.
+    """Return a value as files have it, with all that it holds; what none can have stays as it is.
 
-    Options are compared, and written to files.
+    Options are compared, and written to files. Arrays and ranges are lists, numbers of numpy and torch are
+    numbers, paths and devices texts.
+
+    >>> as_plain({"seed": range(2), "benchmark.root": Path("photos")})
+    {'seed': [0, 1], 'benchmark.root': 'photos'}
     """
-    return value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, os.PathLike):  # a run's record, too, which is a mapping
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {key: as_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | range):
+        return [as_plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else device_name(value)
 
 
 def word_of_method(given: Mapping[str, Any], spelled: str = "{}") -> str:
@@ -395,11 +411,13 @@ def _name_and_options(kind: str, choice: Mapping[str, Any]) -> tuple[Any, dict[s
     Raises:
         ConfigError: It has no name.
     """
-    if "name" not in choice:
+    if choice.get("name") is None:
         raise ConfigError(
             f"{kind}: {shown(choice)} has no name", f'write {kind}={{"name": ..., "option": ...}}'
         )
-    named_options = {f"{kind}.{option}": value for option, value in choice.items() if option != "name"}
+    named_options = {
+        f"{kind}.{option}": as_plain(value) for option, value in choice.items() if option != "name"
+    }
     return choice["name"], named_options
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from lw2g.api.tabular import RunRecord
-from lw2g.config.directory import new_directory, require_new
+from lw2g.config.directory import CONFIG, new_directory, require_new
 from lw2g.config.explain import explain_resolved
 from lw2g.config.own_rule import own_rule, rule_note
 from lw2g.config.protocols import LIKE_FOR_LIKE, OFFICIAL
@@ -22,7 +22,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.sources import resolve_source
 from lw2g.config.toml import to_mapping
 from lw2g.config.unknown import require_file
-from lw2g.errors import ConfigError, DataError
+from lw2g.errors import ConfigError, DataError, as_word
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.dataset import default_root
 from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY, PHOTO_BACKBONE
@@ -272,6 +272,7 @@ class Begun:
         devices: int | None = None,
     ) -> RunRecord:
         """Resume the run from its newest intact checkpoint (:func:`lw2g.resume`)."""
+        _require_devices(devices)
         from lw2g.lifecycle.runner import resume
 
         record = resume(self.directory, self.catalogue, listeners, devices=devices, settings=settings)
@@ -290,6 +291,7 @@ class Begun:
 
         Arguments and errors are those of :func:`lw2g.continue_run`.
         """
+        _require_devices(devices)
         if benchmark is None:
             from lw2g.lifecycle.continuing import proceed
 
@@ -302,6 +304,18 @@ class Begun:
         source = resolve_source(self.catalogue, benchmark, settings or {})
         record = extend(self.directory, source, self.catalogue, listeners, tasks=tasks, devices=devices)
         return RunRecord(record, self.directory)
+
+
+def _require_devices(devices: int | None) -> None:
+    """Refuse a number of processes that is none.
+
+    Raises:
+        ConfigError: It is below one.
+    """
+    if devices is not None and devices < 1:
+        raise ConfigError(
+            f"--devices: expected at least 1 process but got {devices}", "leave it out for the run's own"
+        )
 
 
 def experiment_of(
@@ -319,6 +333,11 @@ def experiment_of(
         ConfigError: The configuration is invalid, and the message lists every problem; or the images are
             photographs, and nobody has named a backbone.
     """
+    if file is not None and (file / CONFIG).is_file():
+        raise ConfigError(
+            f"{str(file)!r} is a run and no TOML file",
+            f"go on with it: lw2g resume {as_word(file)}, or run it anew: lw2g run {as_word(file / CONFIG)}",
+        )
     if file is not None and file.is_dir():
         raise ConfigError(
             f"{str(file)!r} is a folder and no TOML file",

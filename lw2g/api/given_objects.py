@@ -396,7 +396,7 @@ def split_trackers(trackers: Any) -> tuple[list[str], Sequence[Tracker]]:
     """Return the names among trackers, and the others as listeners."""
     names = []
     listeners = []
-    for one in _listed(trackers):
+    for one in _listed(() if trackers is None else trackers):
         if isinstance(one, str):
             names.append(one)
         else:

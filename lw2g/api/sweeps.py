@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lw2g.api.arguments import as_plain
 from lw2g.api.recorded import leaked_images
 from lw2g.api.status_lines import StatusLines
 from lw2g.api.tabular import SweepResult
@@ -105,7 +106,7 @@ def sweep(
     """
     file, name = _grid_and_name(grid, out)
     catalogue = load_catalogue()
-    cells = _cells(file, catalogue, settings or {}, rehearse)
+    cells = _cells(file, catalogue, as_plain(settings or {}), rehearse)
     # cells are checked before the first one starts: a mistake in the last would be reported after hours
     require_valid(cells, catalogue, rehearsed=rehearse is not None)
     if rehearse is not None:
@@ -172,7 +173,11 @@ def _grid_and_name(grid: Any, out: str | Path | None) -> tuple[Path | Mapping[st
         )
     if out is None:
         raise ConfigError("out: a grid in a dict has no name", 'say where it goes: out="runs/NAME"')
-    return as_toml_holds(grid, "grid"), ""
+    try:
+        plain = as_plain(grid)
+    except RecursionError as error:
+        raise ConfigError("grid: nested too deeply", "give the form that a TOML file has") from error
+    return as_toml_holds(plain, "grid"), ""
 
 
 def require_here(cells: Sequence[Cell], catalogue: Catalogue, executor: Mapping[str, Any]) -> None:

@@ -156,6 +156,11 @@ class Runs(Tabular, Sequence["ReportedRun"]):
 
         states = get_args(State)
         chosen = list(self.runs)
+        for key, value in values.items():
+            if isinstance(value, list | tuple | set | range):
+                raise ConfigError(
+                    f"{key}: expected one value but got {shown(value)}", f"ask for each: where({key}=...)"
+                )
         for text in (*conditions, *(f"{key}={value}" for key, value in values.items())):
             key, wanted = _condition(text)
             options = [{**run.options, "state": run.state} for run in chosen]

@@ -193,9 +193,10 @@ class WeightedPrefixOptions(SteppingOptions):
     keys_on_reuse: Literal["freeze", "free"] = option(
         "freeze",
         "whether a reused set's keys and masks are trained; frozen ones keep the weights of old queries",
+        on_reuse=True,
     )
     values_on_reuse: Literal["free", "freeze"] = option(
-        "free", "whether a reused set's prefix values are trained"
+        "free", "whether a reused set's prefix values are trained", on_reuse=True
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(128, "images per step", validator=ge(1), published=128, role="batch")
@@ -276,6 +277,7 @@ class AdapterSetOptions:
         "freeze",
         "up-projections of a reused set: protected like the down-projections, frozen, or free (with all "
         "biases: then old outputs drift); the space of a narrow bottleneck is soon full",
+        on_reuse=True,
     )
     epochs: int = option(20, "passes over a task's training images", validator=ge(0))
     batch_size: int = option(48, "images per step", validator=ge(1), role="batch")

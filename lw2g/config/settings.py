@@ -270,7 +270,9 @@ _DEVICES = "auto, cpu, mps, cuda or cuda:N"
 
 
 def _meant(device: str) -> str:
-    """Return which device may be meant by another name, such as gpu."""
+    """Return which device may be meant by another name, such as gpu or 0."""
+    if device.isdecimal():
+        return f" (did you mean 'cuda:{device}'?)"
     return nearest(device.lower().replace("gpu", "cuda"), ("auto", "cpu", "mps", "cuda"))
 
 

@@ -39,6 +39,7 @@ def unread_options(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, 
             unread[f"{place_of(kind, chosen.name)}.{name}"] = words
     unread |= _of_width(catalogue, config)
     unread |= _of_sharing(catalogue, config)
+    unread |= _of_heads(catalogue, config)
     for name, words in _of_growth(catalogue, config).items():
         unread[f"growth.{name}"] = words
     for name, words in _of_routing(config.routing).items():
@@ -70,9 +71,24 @@ def _of_sharing(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str
     names = ["growth.merge"]
     # where sets are measured or constrained, the sites of a new one depend on them, too
     if not config.evidence and not config.constraints:
-        options = attrs.fields_dict(type(config.baseline.config))
-        names += [f"baseline.{name}" for name in options if name.endswith("_on_reuse")]
+        fields = attrs.fields(type(config.baseline.config))
+        names += [f"baseline.{field.name}" for field in fields if field.metadata.get("on_reuse")]
     return dict.fromkeys(names, f"is not read: under policy {policy!r} no task shares a set")
+
+
+def _of_heads(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:
+    """Return the option of spaces by head where none is of attention queries, which alone have heads."""
+    growth = config.growth
+    taps = {growth.tap, growth.tap_pre or growth.tap}
+    baseline = catalogue.get("baseline", config.baseline.name)
+    has_queries = baseline.has_sites and baseline.query_sites
+    if taps & {"queries", "last-queries"} or ("site" in taps and has_queries):
+        return {}
+    if has_queries:
+        why = f"growth.tap={growth.tap} has no heads"
+    else:
+        why = f"baseline {baseline.name!r} has no prefixes in attention"
+    return {"growth.heads": f"is not read: {why}"}
 
 
 def _of_growth(catalogue: Catalogue, config: ExperimentConfig) -> dict[str, str]:

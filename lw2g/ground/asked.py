@@ -55,6 +55,8 @@ def as_asked(text: str) -> str:
     "for photos: backbone='vit-tiny' (23 MB)"
     >>> as_asked("write a page: lw2g report RUNS --html page.html")
     "write a page: lw2g.report(RUNS).save('page.html')"
+    >>> as_asked("--html: 'page.pdf' would be a page and no .pdf")
+    "out: 'page.pdf' would be a page and no .pdf"
     >>> as_asked("it is a head; --baseline simple-cil --set baseline.head=lda")
     "it is a head; give baseline='simple-cil', 'baseline.head': 'lda'"
     """
@@ -124,6 +126,9 @@ def _as_call(command: str, before: str) -> str:
 
 def _as_argument(option: str) -> str:
     """Return the argument that an option is; what may be given several times takes a list."""
+    others = {"html": "out", "set": "settings"}
+    if option in others:
+        return others[option]
     return re.sub("^(constraint|tracker)$", r"\1s", option.replace("-", "_"))
 
 

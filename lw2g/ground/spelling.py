@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from lw2g.errors import ConfigError, DataError, nearest, shown
 
 __all__ = [
+    "as_device",
     "composed",
     "composed_list",
     "composed_names",
@@ -41,6 +42,8 @@ _PLAIN: Mapping[str, tuple[type, str]] = {
     "str": (str, "a text"),
 }
 """Annotations, without a None that is added, of parameters that take such alone: its type and name."""
+_PYTHONS: Mapping[str, type] = {"bool": bool, "float": float, "int": int, "str": str}
+"""The types of Python that stand for numpy's."""
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     **dict.fromkeys(
         (("report", "html"), ("report", "out")), "write a page: lw2g report RUNS --html page.html"
@@ -103,6 +106,18 @@ def device_name(given: Any) -> Any:
     return str(given) if (kind.__module__, kind.__name__) == ("torch", "device") else given
 
 
+def as_device(given: Any) -> Any:
+    """Return the name of what stands for a device: a number is a GPU, as in torch; the rest stays as it is.
+
+    >>> as_device(0), as_device("cpu"), as_device(True)
+    ('cuda:0', 'cpu', True)
+    """
+    # numpy's own switch is no number
+    if isinstance(given, Integral) and not isinstance(given, bool) and int(given) >= 0:
+        return f"cuda:{int(given)}"
+    return device_name(given)
+
+
 def expanded(path: str | os.PathLike[str]) -> Path:
     """Return a path with the home folder in place of ``~``; without such a home it stays as it is.
 
@@ -151,7 +166,7 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
     Python never does. Where a parameter takes paths, a number, a text, a switch or a dict alone, anything
     else is refused (:class:`ConfigError`), as are a keyword that is no parameter, an argument that is missing
     and one by position that has to be named; and what cannot be a path is (:func:`require_path`). A
-    ``torch.device`` is a text.
+    ``torch.device`` is a text, and so is a number as ``device``.
     """
     signature = inspect.signature(function)
     names = [name for name, one in signature.parameters.items() if "Path" in str(one.annotation)]
@@ -184,8 +199,9 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
             _require_paths(name, signature.parameters[name], given, options)
         for one in plain:
             if one.name in bound.arguments:
-                given = bound.arguments[one.name] = device_name(bound.arguments[one.name])
-                _require_plain(one, given)
+                read = as_device if one.name == "device" else device_name
+                given = bound.arguments[one.name] = read(bound.arguments[one.name])
+                bound.arguments[one.name] = _require_plain(one, given)
         for name in names:
             if name in bound.arguments:
                 given = bound.arguments[name]
@@ -262,7 +278,7 @@ def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: 
         if isinstance(one, str | os.PathLike) or (one is None and "None" in parameter.annotation):
             continue
         remedy = "give the path of a file or a folder"
-        if several and one:  # an empty list has none to give
+        if several and isinstance(one, list | tuple) and one:  # an empty list has none to give
             remedy = f"give each as an argument of its own: *{name}"
         elif isinstance(one, Mapping):
             remedy += f"; {mapped}"
@@ -274,15 +290,15 @@ def _kind_of(parameter: inspect.Parameter) -> str:
     return str(parameter.annotation).removesuffix(" | None")
 
 
-def _require_plain(parameter: inspect.Parameter, given: Any) -> None:
-    """Refuse a value of another type where a function takes one number, text, switch or dict.
+def _require_plain(parameter: inspect.Parameter, given: Any) -> Any:
+    """Return a number, text, switch or dict that a function takes alone; numpy's numbers become Python's.
 
     Raises:
         ConfigError: It is none.
     """
     kind = _kind_of(parameter)
     if given is None and kind != parameter.annotation:
-        return
+        return None
     type_, meant = _PLAIN[kind]
     is_switch = type(given).__name__ in ("bool", "bool_")  # numpy's, too: True is a number to Python
     if is_switch != (kind == "bool") or not (is_switch or isinstance(given, type_)):
@@ -292,6 +308,9 @@ def _require_plain(parameter: inspect.Parameter, given: Any) -> None:
         elif parameter.default is not parameter.empty:
             remedy += f", as in {parameter.name}={parameter.default!r}"
         raise ConfigError(f"{parameter.name}: expected {meant} but got {shown(given)}", remedy)
+    if type(given).__module__ == "numpy" and kind in _PYTHONS:
+        return _PYTHONS[kind](given)  # files hold no others
+    return given
 
 
 def _expanded_in(given: Any) -> Any:

@@ -244,12 +244,12 @@ class BaselineComponent(Component):
             class order and backbone (``{"cifar100": {"baseline.epochs": 40, "benchmark.normalise": "unit",
             "backbone.name": "sup21k"}}``). The protocol ``official`` uses all of them; under
             ``like-for-like`` those of :attr:`BenchmarkComponent.like_for_like` replace some of them.
-        tuned: Our own values of the method's options for benchmarks that the authors never ran (``digits``,
-            ``glyphs``, ``folder``).
+        tuned: Our own values of its options for benchmarks that the authors never ran, such as ``digits``.
         without_images: Option values under which the method reads un-prompted features alone
             (:attr:`lw2g.interfaces.batch.Batch.query`), so that it runs on stored features too, such as
             ``{"adapt": "none"}``; empty where it always does, None where it needs images.
         has_sites: Whether it declares sites, at which constraints restrict how parameters move.
+        query_sites: Whether some may be of attention queries, which alone have spaces by head.
         trains_once: Whether it trains in the first task alone, as a ``joint`` one does, too.
     """
 
@@ -266,6 +266,7 @@ class BaselineComponent(Component):
     tuned: Presets = attrs.field(factory=dict)
     without_images: Mapping[str, Any] | None = None
     has_sites: bool = True
+    query_sites: bool = True
     trains_once: bool = False
 
 

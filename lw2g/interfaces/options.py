@@ -46,6 +46,7 @@ def option(
     wrapped: bool = False,
     only: Mapping[str, Container[Any]] | None = None,
     unless: Mapping[str, Container[Any]] | None = None,
+    on_reuse: bool = False,
     role: Role = "learned",
 ) -> Any:
     """Declare one option of a config class.
@@ -66,6 +67,8 @@ def option(
         only: Values of other options of the class, by their names, beside which alone it is read, such as
             ``{"schedule": ("step",)}``. Who sets it beside others is told that nothing reads it.
         unless: Likewise values beside any of which nothing reads it.
+        on_reuse: Of a baseline: whether it counts only where a task goes on with a set of others. Who sets it
+            where no task does is told that nothing reads it.
         role: What it is, which reports, protocols, continued runs and rehearsals ask. ``"learned"``: part of
             what is learned, or of what it is learned from. ``"batch"``: that, and the images per step of
             training. ``"protocol"``, of a benchmark: part of the training transform, which the hash of the
@@ -87,6 +90,8 @@ def option(
         metadata["only"] = dict(only)
     if unless:
         metadata["unless"] = dict(unless)
+    if on_reuse:
+        metadata["on_reuse"] = True
     if role != "learned":
         metadata["role"] = role
     return attrs.field(default=default, validator=validator, converter=converter, metadata=metadata)

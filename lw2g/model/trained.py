@@ -18,6 +18,7 @@ from lw2g.interfaces.classes import ClassMap
 from lw2g.model.answers import Answers, Columns
 from lw2g.model.entries import Asked, entries_of, named, reject_below, without_answer
 from lw2g.model.home import Home, opened_again, refuse_elsewhere
+from lw2g.model.kept_precision import KeepsPrecision
 from lw2g.model.known_facts import facts_of, facts_table, in_a_line, in_three_lines
 from lw2g.model.parts import ModelParts
 from lw2g.model.predictor import Predictor, joined
@@ -36,7 +37,7 @@ from lw2g.runtime.turn import Turn
 __all__ = ["TrainedModel"]
 
 
-class TrainedModel(nn.Module):
+class TrainedModel(KeepsPrecision):
     """A run as it stood after a task, for use: images in, logits of the seen classes out.
 
     Images are paths, PIL images, the bytes of a file or an open file (as a web server receives it), arrays

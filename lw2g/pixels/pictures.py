@@ -52,6 +52,8 @@ def as_list(images: ImageLike | Iterable[ImageLike]) -> tuple[Sequence[ImageLike
     given: Any = images
     if isinstance(given, np.ndarray) and given.ndim == 3:
         _require_channels_last(given.shape)
+    if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "OU":
+        given = list(given)  # of paths or pictures, as a column of a table is
     if isinstance(given, Tensor | np.ndarray):
         given = list(given) if given.ndim == 4 else [given]
     elif isinstance(given, _KINDS) or hasattr(given, "read"):

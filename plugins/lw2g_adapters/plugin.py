@@ -43,6 +43,7 @@ EASE = BaselineComponent(
     summary="an adapter per task; class means in the subspace of each, old ones synthesised in new subspaces",
     citation="Zhou et al., Expandable Subspace Ensemble for Pre-Trained Model-Based CIL, CVPR 2024",
     build=lazy("lw2g_adapters.ease:Ease"),
+    query_sites=False,
     presets=_PRESETS.official("ease"),
     tuned=_PRESETS.tuned("ease"),
 )
@@ -54,6 +55,7 @@ TUNA = BaselineComponent(
     citation="Wang et al., Integrating Task-Specific and Universal Adapters for Pre-Trained Model-based CIL, "
     "ICCV 2025",
     build=lazy("lw2g_adapters.tuna:Tuna"),
+    query_sites=False,
     presets=_PRESETS.official("tuna"),
     tuned=_PRESETS.tuned("tuna"),
     deviations=(_OLD_SETS,),
@@ -66,6 +68,7 @@ MOS = BaselineComponent(
     summary="an adapter per task, drawn towards the mean of the others; its prediction refines the choice",
     citation="Sun et al., MOS: Model Surgery for Pre-Trained Model-Based CIL, AAAI 2025",
     build=lazy("lw2g_adapters.mos:Mos"),
+    query_sites=False,
     presets=_PRESETS.official("mos"),
     tuned=_PRESETS.tuned("mos"),
     deviations=(_KEPT_SETS,),

@@ -39,6 +39,7 @@ class TrainedFactorsOptions(LowRankOptions):
     up_on_reuse: Literal["project", "freeze", "free"] = option(
         "project",
         "up factor of a reused set: protected like the down factor, frozen, or free (then old outputs drift)",
+        on_reuse=True,
     )
 
 

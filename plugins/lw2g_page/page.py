@@ -204,7 +204,9 @@ def _script() -> str:
         import jinja2  # noqa: F401
         import vl_convert
     except ImportError as error:
-        raise ConfigError(f"--html: {error.name!r} is not installed", "pip install 'lw2g[report]'") from error
+        raise ConfigError(
+            f"a page needs {error.name!r}, which is not installed", "pip install 'lw2g[report]'"
+        ) from error
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle
 

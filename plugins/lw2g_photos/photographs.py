@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lw2g.api.arguments import backbone_as_typed
+from lw2g.api.arguments import as_plain, backbone_as_typed
 from lw2g.api.given_objects import Locals, catalogue_of
 from lw2g.api.models import at_home, load
 from lw2g.api.recorded import holds_model
@@ -128,7 +128,7 @@ def start(
         weights=_path(weights),
         image_size=image_size,
         head=head,
-        settings=settings,
+        settings=as_plain(settings),
         test=None if test is None else _source(test, "test: "),
         device=device,
         crops=crops,

@@ -133,6 +133,7 @@ SSIAT = BaselineComponent(
     citation="Tan et al., Semantically-Shifted Incremental Adapter-Tuning is A Continual ViTransformer, "
     "CVPR 2024",
     build=lazy("lw2g_single_set.ssiat:Ssiat"),
+    query_sites=False,
     growth="fixed",
     presets=_PRESETS.official("ssiat"),
     tuned=_PRESETS.tuned("ssiat"),

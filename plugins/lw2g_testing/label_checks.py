@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lw2g.disk.checkpoint import Checkpoint
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.phase import TrainingPhase
@@ -17,10 +18,13 @@ from lw2g_testing.guards import seeded
 from lw2g_testing.moved_session import MovedSession
 from lw2g_testing.small_run import begin, learned, opened
 
+_ROUNDING = 1e-6
+"""Share of a gradient that two computations of the same may differ by."""
+
 
 @check("baseline")
 def check_steps_teach_the_labels(subject: Subject) -> None:
-    """A step of training does not lower the logits of its images' own classes."""
+    """A step of training does not lower the logits of its images' own classes, nor raise others over them."""
     run = learned(subject)
     parts = run.session.parts
     trained = [info.index for info in parts.infos if parts.baseline.trains(info)]
@@ -28,7 +32,8 @@ def check_steps_teach_the_labels(subject: Subject) -> None:
         raise NotApplicable("no task trains")
     # the last one, where numbers within the task are classes of another task
     task = trained[-1]
-    session = opened(subject, run.checkpoints[task - 1] if task else None)
+    checkpoint = run.checkpoints[task - 1] if task else None
+    session = opened(subject, checkpoint)
     context = begin(session, task)
     batch = MovedSession(session=session).of_task(task)
     baseline = session.parts.baseline
@@ -44,6 +49,96 @@ def check_steps_teach_the_labels(subject: Subject) -> None:
             "compare all columns of the logits with batch.labels, which are numbers of the stream's classes, "
             f"and return a loss that is to be minimised ({methods_of(baseline, 'step', 'phases')})"
         )
+    raised = _raise_own(subject, checkpoint, task)
+    if raised and not any(raised):
+        raise ContractViolation(
+            f"in task {task + 1} what a step learns from labels makes another class of the task likelier "
+            "than the images' own; compare each label with the column from which logits takes its class, and "
+            f"return a loss that is to be minimised ({methods_of(baseline, 'step', 'phases', 'logits')})"
+        )
+
+
+def _raise_own(subject: Subject, checkpoint: Checkpoint | None, task: int) -> list[bool]:
+    """Return, of each training phase, whether what it learns from labels raises answers of own classes.
+
+    It is asked by gradients of what is trained, wherever a classifier stands: of the loss with the images'
+    labels less that with other labels of the task, from which all cancels that no label enters, such as
+    replay; and of how far the answers of own classes are above those of the others.
+
+    Empty without a phase that can be asked: one that moves by labels what answers do not depend on yet, such
+    as a classifier that is thrown away or copied later, has no such answer.
+    """
+    own, others = (_gradients(subject, checkpoint, task, shifted=shifted) for shifted in (False, True))
+    raised = []
+    for phase, (loss, margin) in own.items():
+        if phase not in others:
+            continue
+        along = 0.0
+        is_whole = True
+        for ours, theirs, above in zip(loss, others[phase][0], margin, strict=True):
+            learned = ours - theirs
+            # what no label enters leaves rounding at most
+            if float(learned.norm()) <= _ROUNDING * float(ours.norm()):
+                continue
+            is_whole &= bool(above.any())
+            along += float((learned * above).sum())
+        # descent goes against the gradient
+        if is_whole and along:
+            raised.append(along < 0)
+    return raised
+
+
+def _gradients(
+    subject: Subject, checkpoint: Checkpoint | None, task: int, *, shifted: bool
+) -> dict[str, tuple[list[Tensor], list[Tensor]]]:
+    """Return by phase the gradients of its loss, and of the answers of own classes above those of others.
+
+    Args:
+        subject: The baseline.
+        checkpoint: The end of the task before.
+        task: The task.
+        shifted: Whether the images have the label of the task's next class in place of their own.
+    """
+    session = opened(subject, checkpoint)
+    context = begin(session, task)
+    now = MovedSession(session=session)
+    batch = now.of_task(task)
+    classes = torch.unique(batch.labels)
+    following = classes[(torch.searchsorted(classes, batch.labels) + 1) % len(classes)]
+    rows = torch.arange(len(batch), device=batch.labels.device)
+    asked = batch
+    if shifted:
+        asked = Batch(
+            labels=following, samples=batch.samples, images=lambda: batch.images, query=lambda: batch.query
+        )
+    found: dict[str, tuple[list[Tensor], list[Tensor]]] = {}
+    with seeded(12):
+        for phase in now.baseline.phases(context):
+            if not isinstance(phase, TrainingPhase):
+                continue
+            now.baseline.requires_grad_(False)
+            trained = list(phase.trained)
+            for parameter in trained:
+                parameter.requires_grad_(True)
+            with torch.enable_grad():
+                try:
+                    loss = phase.step(asked).loss
+                    features = now.baseline.features(batch, now.pool.force(context.set_id))
+                    logits = now.baseline.logits(now.as_answers(features))
+                except Exception:  # a plugin's code may raise anything; in the small run it did not
+                    continue
+                margin = (logits[rows, batch.labels] - logits[rows, following]).mean()
+            found[phase.name] = (_of(loss, trained), _of(margin, trained))
+    return found
+
+
+def _of(value: Tensor, trained: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradient of a value at each parameter, zero where it does not depend on one."""
+    if not value.requires_grad:
+        return [torch.zeros_like(parameter) for parameter in trained]
+    gradients = torch.autograd.grad(value, trained, allow_unused=True)
+    pairs = zip(gradients, trained, strict=True)
+    return [torch.zeros_like(parameter) if one is None else one for one, parameter in pairs]
 
 
 def _lowers_own(baseline: Baseline, phase: TrainingPhase, batch: Batch) -> list[bool]:

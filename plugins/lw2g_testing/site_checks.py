@@ -57,6 +57,11 @@ def check_sites_are_what_they_say(subject: Subject) -> None:
     _require_names(declared)
     for set_id, sites in declared:
         for site in sites:
+            if not subject.component.query_sites and site.activation.tap.kind in ("query", "query_used"):
+                raise ContractViolation(
+                    f"{_called(set_id, site)} is of attention queries, and the record has query_sites=False: "
+                    "who sets growth.heads is told that nothing reads it; leave query_sites out"
+                )
             _require_owned(now, set_id, site)
             _require_fitting(site, _called(set_id, site), _tapped(now, set_id, site))
 

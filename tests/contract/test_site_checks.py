@@ -161,6 +161,11 @@ class CountsDraws(SPromptPlusPlus):
         self.count += 1
 
 
+@breaks("sites_are_what_they_say", "is of attention queries.*leave query_sites out", query_sites=False)
+class ReadsQueriesAfterAll(SPromptPlusPlus):
+    pass
+
+
 class NoSites(SPromptPlusPlus):
     def sites(self, parameters):
         return []

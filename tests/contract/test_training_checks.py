@@ -70,6 +70,58 @@ class ClimbsItsLoss(SPromptPlusPlus):
         return attrs.evolve(output, loss=-output.loss)
 
 
+class HeadPerTask(torch.nn.Module):
+    """A linear head for the classes of each task, side by side."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.tasks = torch.nn.ModuleList(torch.nn.Linear(dim, classes) for classes in (2, 3, 2))
+
+    def forward(self, features):
+        return torch.cat([head(features) for head in self.tasks], dim=1)
+
+
+class ClassifierPerTask(SPromptPlusPlus):
+    """Trains the classifier of the task alone, on labels within the task; its step asks for no logits."""
+
+    def new_head(self):
+        return HeadPerTask(self.context.backbone.width)
+
+    def own_loss(self, logits, labels):
+        return cross_entropy(logits, labels)
+
+    def step(self, batch, context):
+        features = self.features(batch, context.pool.force(context.set_id))
+        logits = self.head.tasks[context.task.index](features)
+        labels = batch.labels - min(context.task.classes)
+        return StepOutput(loss=self.own_loss(logits, labels), features=features)
+
+
+class KeepsToOldAnswers(ClassifierPerTask):
+    """Pulls all logits of the task down, much more than labels raise them."""
+
+    def own_loss(self, logits, labels):
+        return cross_entropy(logits, labels) + 100 * logits.exp().sum()
+
+
+@breaks("steps_teach_the_labels", "in task 3 .* another class of the task likelier than the images' own")
+class ShiftsItsLabels(ClassifierPerTask):
+    def own_loss(self, logits, labels):
+        return cross_entropy(logits, (labels + 1) % logits.shape[1])
+
+
+@breaks("steps_teach_the_labels", "another class of the task likelier")
+class ClimbsWithinTheTask(ClassifierPerTask):
+    def own_loss(self, logits, labels):
+        return -cross_entropy(logits, labels)
+
+
+@breaks("steps_teach_the_labels", "another class of the task likelier")
+class TurnsItsAnswersRound(ClassifierPerTask):
+    def logits(self, features):
+        return super().logits(features)[:, [1, 0, 2, 3, 4, 6, 5]]
+
+
 class RunsMore(SPromptPlusPlus):
     """Does something after training."""
 
@@ -314,6 +366,15 @@ def test_steps_are_held_to_the_labels_where_a_closed_form_head_predicts() -> Non
     case = next(one for one in cases if one.check.name == "steps_teach_the_labels")
     with pytest.raises(ContractViolation, match="in task 3 the loss falls as"):
         case.run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [ClassifierPerTask, KeepsToOldAnswers], ids=lambda build: build.__name__)
+def test_right_labels_pass_wherever_a_classifier_stands(build: Any) -> None:
+    """In a head of the task, and beside a loss that outweighs what the labels say."""
+    cases = contract_cases(attrs.evolve(S_PROMPT_PLUS_PLUS, name="other", build=build, presets={}, tuned={}))
+    case = next(one for one in cases if one.check.name == "steps_teach_the_labels")
+    assert case.result().message == ""
 
 
 def test_a_run_without_a_finished_task_says_how_to_go_on(

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, TensorDataset
 
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, TRAIN_AND_TEST, as_columns, images_of, task
+from lw2g.api.arguments import as_plain
 from lw2g.api.experiment import experiment_of
 from lw2g.api.given_objects import Locals
 from lw2g.errors import ComponentError, ConfigError, ContractError, DataError, Lw2gError
@@ -273,6 +274,13 @@ def test_a_word_runs_the_method_that_it_stands_for(tmp_path):
         ({"seed": np.array([0, 1])}, "seed: a call runs one"),
         ({"benchmark.class_order": np.arange(3), "baseline": "nope"}, "no baseline is called 'nope'"),
         ({"benchmark": {"train": (np.zeros((2, 8, 8)), [0, 1])}}, "the splits train and test but got train"),
+        (
+            {"benchmark": {"name": "digits", "train": (np.zeros((2, 8, 8)), [0, 1])}},
+            r'a split train, .*; write benchmark=\{"train": .*\} for images, or \{"name": ',
+        ),
+        ({"benchmark": {"test": (np.zeros((2, 8, 8)), [0, 1])}}, "the splits train and test but got test"),
+        ({"baseline": {"name": None}}, "has no name"),  # the default would run in place of what was meant
+        ({"baseline": {"name": "dual-prompt", "epochs": np.int64(1)}, "policy": "nope"}, "^policy: "),
         ({"benchmark": {"images": np.zeros((99, 9))}}, r"benchmark: .*\.\.\. \(.* characters\) has no name"),
     ],
 )
@@ -281,6 +289,97 @@ def test_arrays_as_options_are_taken_as_lists(options, told):
     with pytest.raises((ConfigError, DataError), match=told) as caught:
         lw2g.run(**options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_run_is_stopped_and_goes_on_by_numbers_of_numpy(tmp_path):
+    """As they come out of an array, wherever a function takes a number."""
+    run = tmp_path / "run"
+    record = lw2g.run(**QUICK, benchmark=TASKS, out=run, tasks=np.int64(1), trackers=None)
+    assert len(record["accuracy_matrix"]) == 1
+    local = {"benchmark": TASKS}
+    forked = lw2g.fork(
+        run, np.int64(1), out=tmp_path / "fork", local=local, tasks=np.int64(2), progress=False
+    )
+    record = lw2g.continue_run(run, tasks=np.int64(2), local=local, progress=np.bool_(False))
+    assert len(record["accuracy_matrix"]) == len(forked["accuracy_matrix"]) == 2
+    for go_on in (lw2g.resume, lw2g.continue_run):
+        with pytest.raises(ConfigError, match=r"^devices: expected at least 1 process but got 0"):
+            go_on(run, local=local, devices=0)
+    with pytest.raises(ConfigError, match=r"is a run and no TOML file; go on with it: lw2g\.resume"):
+        lw2g.run(run)
+    with pytest.raises(ConfigError, match="'cuda:7' cannot be used"):
+        lw2g.fork(run, 1, out=tmp_path / "other", local=local, **{"run.device": 7})
+
+
+def test_a_model_starts_by_numbers_of_numpy(tmp_path):
+    """In its options, too."""
+    settings = {"baseline.head_features": np.int64(0)}
+    options = {"head": "ridge", "image_size": np.int64(16), "device": "cpu"}
+    model, _ = lw2g.start(TRAIN, tmp_path / "model", settings=settings, **options)
+    assert model.known
+
+
+def test_odd_arguments_are_told_by_their_names(tmp_path):
+    """What a list is for, what nests in itself, and an option by the argument that took it."""
+    nested = {}
+    nested["axes"] = nested
+    (tmp_path / "a").mkdir()
+    for call, told in (
+        (lambda: lw2g.runs(tmp_path).where(seed=[0, 1]), r"^seed: expected one value but got \[0, 1\]"),
+        (lambda: lw2g.sweep(nested, out=tmp_path / "sweep"), "^grid: nested too deeply"),
+        (
+            lambda: lw2g.sweep({"axes": {"seed": [1]}}, out=tmp_path / "sweep", settings={"x": 1}),
+            "^settings: no such section 'x'",
+        ),
+        (lambda: lw2g.report(b"a"), "got b'a'; give the path of a file or a folder$"),
+        (lambda: lw2g.report(np.array(["a", "b"])), "got array.*; give the path of a file or a folder$"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            call()
+
+
+@pytest.mark.parametrize("device", [0, np.int64(0), torch.device("cuda:0"), "cuda:0"])
+def test_a_device_is_given_as_torch_takes_it(tmp_path, monkeypatch, device):
+    """By its number, as an object, or by its name, of runs and of models alike."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    model = tmp_path / "model"
+    lw2g.run(**QUICK, benchmark=TASKS, out=model)
+    for call in (
+        lambda: lw2g.run(benchmark="digits", device=device, out=tmp_path / "run"),
+        lambda: lw2g.run(benchmark="digits", **{"run.device": device}, out=tmp_path / "run"),
+        lambda: lw2g.load(model, device=device),
+    ):
+        with pytest.raises(ConfigError, match="'cuda:0' cannot be used"):
+            call()
+    with pytest.raises(ConfigError, match=r"'0' \(did you mean 'cuda:0'\?\)"):
+        lw2g.run(benchmark="digits", device="0")
+
+
+def test_a_grid_takes_what_options_take(tmp_path):
+    """Arrays, ranges, and numbers, paths and devices as objects."""
+    grid = {
+        "base": {
+            "benchmark.class_order": np.arange(10),
+            "device": torch.device("cpu"),
+            "benchmark.root": tmp_path,
+            "policy": "nope",
+            "benchmark": "folder",
+        },
+        "axes": {"seed": range(2), "baseline.lr": np.array([0.5, 1.0]), "baseline.epochs": (np.int64(1), 2)},
+    }
+    plain = as_plain(grid)
+    assert plain == {
+        "base": {
+            "benchmark.class_order": list(range(10)),
+            "device": "cpu",
+            "benchmark.root": str(tmp_path),
+            "policy": "nope",
+            "benchmark": "folder",
+        },
+        "axes": {"seed": [0, 1], "baseline.lr": [0.5, 1.0], "baseline.epochs": [1, 2]},
+    }
+    with pytest.raises(ConfigError, match=r"no policy is called 'nope'[\s\S]* \(in 8 cells: "):
+        lw2g.sweep(grid, out=tmp_path / "sweep")
 
 
 def test_a_misspelt_argument_is_told_with_the_one_that_is_meant(tmp_path):

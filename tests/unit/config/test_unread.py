@@ -10,8 +10,9 @@ import pytest
 from lw2g.config.resolve import resolve
 from lw2g.config.settings import OWN_SECTIONS
 from lw2g.config.toml import to_toml
-from lw2g.interfaces.component import HeadComponent
+from lw2g.interfaces.component import BaselineComponent, HeadComponent
 from lw2g.interfaces.head import HeadContext
+from lw2g.interfaces.options import option
 from lw2g.registry.catalogue import load_catalogue
 
 REPEATED = {"benchmark.stream": "repetition"}
@@ -123,6 +124,25 @@ NO_SEED = "benchmark.order_seed=9 draws nothing; "
             "baseline.values_on_reuse=freeze is not read: under policy 'always' no task shares a set",
         ),
         ({"baseline.name": "ease", "baseline.up_on_reuse": "free"}, ""),
+        (
+            {"baseline.name": "ease", "growth.heads": "joint"},
+            "growth.heads=joint is not read: baseline 'ease' has no prefixes in attention",
+        ),
+        ({"baseline.name": "ease", "growth.heads": "joint", "growth.tap_pre": "last-queries"}, ""),
+        ({"baseline.name": "hide-prompt", "growth.heads": "joint"}, ""),
+        (
+            {"baseline.name": "hide-prompt", "growth.heads": "joint", "growth.tap": "block-input"},
+            "growth.heads=joint is not read: growth.tap=block-input has no heads",
+        ),
+        (
+            {
+                "baseline.name": "hide-prompt",
+                "growth.heads": "joint",
+                "growth.tap": "block-input",
+                "growth.tap_pre": "site",
+            },
+            "",
+        ),
         (  # the constraint acts at the sites of a new set, which the option chooses
             {
                 **ALWAYS,
@@ -189,6 +209,47 @@ def test_options_are_declared_beside_options_that_are_there():
                 for word in ("unless", "only"):
                     above = fields[other].metadata.get(word, {})
                     assert above.items() <= field.metadata.get(word, {}).items(), f"{config.__name__}.{name}"
+
+
+@attrs.frozen(kw_only=True)
+class OptionsOfAPlugin:
+    """One that counts where a set is shared, and one whose name says so and which a new set reads."""
+
+    rest: int = option(0, "what is left as it is", on_reuse=True)
+    scale_on_reuse: int = option(0, "what a set starts with that others may share")
+
+
+def test_an_option_for_shared_sets_says_so_itself():
+    """Its name tells nothing."""
+    installed = load_catalogue()
+    sane = installed.get("baseline", "ease")
+    record = attrs.evolve(sane, config=OptionsOfAPlugin, presets={}, tuned={})
+    catalogue = installed.with_component(record)
+    settings = {**ALWAYS, "baseline.name": "ease", "baseline.rest": 1, "baseline.scale_on_reuse": 1}
+    notes = resolve(catalogue, overrides=settings).notes
+    told = [note for note in notes if "is not read" in note]
+    assert told == ["baseline.rest=1 is not read: under policy 'always' no task shares a set"]
+
+
+def test_shipped_options_for_shared_sets_are_marked():
+    """By lw2g's own habit their names end so."""
+    for entry in load_catalogue().components():
+        for field in attrs.fields(entry.component.config):
+            assert field.name.endswith("_on_reuse") == bool(field.metadata.get("on_reuse")), field.name
+
+
+def test_shipped_methods_with_sites_of_queries_are_marked():
+    """The check of sites finds those that are marked as having none; these have some."""
+    marked = {
+        entry.component.name
+        for entry in load_catalogue().components()
+        if isinstance(entry.component, BaselineComponent)
+        and entry.component.has_sites
+        and entry.component.query_sites
+        and entry.component.without_images is None
+    }
+    prompts = {"coda-prompt", "dual-prompt", "hide-prompt", "os-prompt", "s-prompt-plus-plus"}
+    assert marked == prompts | {"joint", "one-prompt"}
 
 
 def test_heads_say_whether_they_have_random_features(monkeypatch):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lw2g
 from lw2g.api.tabular import RunRecord
@@ -40,6 +41,34 @@ def test_four_threads_and_120_calls(folder: Path) -> None:
         asked = list(range(4)) * 30
         found = list(threads.map(lambda place: model.predict(parts[place], top_k=2, reject=0.2), asked))
     assert found == [expected[place] for place in asked]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.half(),
+        lambda model: model.double(),
+        lambda model: model.float(),  # sums are in float64
+        lambda model: model.to(torch.bfloat16),
+        lambda model: torch.nn.Sequential(model).half(),
+    ],
+)
+def test_a_model_keeps_its_precision(folder: Path, change: Any) -> None:
+    """Its next answer would be an error of torch; it moves as ever."""
+    model = lw2g.load(folder, device="cpu")
+    expected = model.predict(images())
+    with pytest.raises(lw2g.ConfigError, match=r"torch\.\w+ cannot become torch\.\w+; .*model\.to\(device\)"):
+        change(model)
+    assert model.to("cpu").predict(images()) == expected
+
+
+def test_a_column_of_paths_or_pictures_is_a_list(folder: Path) -> None:
+    """An array of texts or objects holds no pixels."""
+    model = lw2g.load(folder, device="cpu")
+    paths = sorted((folder.parent / "images").rglob("*.png"))[:2]
+    expected = model.predict(paths)
+    assert model.predict(np.array([str(path) for path in paths])) == expected
+    assert model.predict(np.array(paths, dtype=object)) == expected
 
 
 def test_a_pickle_opens_the_model_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import lw2g
 import written_runs
 from browsers import chromium
 from lw2g.cli.main import main
@@ -144,6 +145,17 @@ def test_a_page_is_called_a_page(write_full_run, tmp_path):
     assert result.exit_code == 2
     assert "out.pdf' would be a page and no .pdf; end its name in .html or .htm" in result.output
     assert not (tmp_path / "out.pdf").exists()
+    assert "--html: " in result.output
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_page_that_a_program_cannot_save_names_the_argument(write_full_run, tmp_path):
+    """And no option of the command."""
+    made = lw2g.report(write_full_run("run", policy="min").path)
+    (tmp_path / "notes.html").write_text("mine")
+    for name, told in (("out.pdf", "would be a page"), ("notes.html", "exists and is not a report")):
+        with pytest.raises(lw2g.ConfigError, match=f"^out: '.*{name}' {told}"):
+            made.save(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -686,7 +698,7 @@ def test_a_missing_extra_is_one_line(write_full_run, tmp_path, monkeypatch):
     page._script.cache_clear()
     result = report(write_full_run("run", policy="min").path, "--html", tmp_path / "out.html")
     assert result.exit_code == 2
-    assert "--html: 'vl_convert' is not installed; pip install 'lw2g[report]'" in result.output
+    assert "a page needs 'vl_convert', which is not installed; pip install 'lw2g[report]'" in result.output
 
 
 # -- in a browser ----------------------------------------------------------------------------------------
