@@ -358,3 +358,18 @@ def test_every_script_of_a_page_takes_its_arguments(
         for name in set(sys.modules) - before:  # studies have modules of one name
             if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "experiments")):
                 del sys.modules[name]
+
+
+@pytest.mark.slow
+def test_the_page_on_reports_shows_lines_of_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command above the first block prints all its lines, bars and header too, in this order."""
+    page = PAGES["docs/howto/report.md"]
+    shown = next(code for _, code in blocks(page) if code.startswith("| row")).splitlines()
+    command = next(line for line in page.splitlines() if "lw2g report experiments/store" in line)
+    words = shlex.split(command.split("`")[1])[1:]
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    printed = iter(done.output.splitlines())
+    for line in shown:
+        assert line == "..." or line in printed, line

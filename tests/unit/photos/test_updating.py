@@ -106,7 +106,7 @@ def same(one: Path, other: Path) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("head", ["lda", "lda and expert", "cosine", "mahalanobis", "ridge"])
+@pytest.mark.parametrize("head", ["lda", "lda and expert", "cosine", "mahalanobis", "ridge", "anacp"])
 def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> None:
     """A run over two classes, exported, that learns the others has the scores of the run over all of them."""
     data = tmp_path / "data"
@@ -117,7 +117,7 @@ def test_learning_equals_the_stream(head: str, glyphs: Path, tmp_path: Path) -> 
     shared = {"benchmark.root": str(data), "benchmark.increment": 1, "baseline.head": head}
     if expert:
         shared["routing.expert"] = "frozen"
-    if head == "ridge":
+    if head in ("ridge", "anacp"):
         shared["baseline.head_features"] = 40
     options: dict[str, Any] = {
         "baseline": "simple-cil",
