@@ -14,8 +14,8 @@ import argparse
 import io
 import os
 import re
-import statistics
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -127,9 +127,7 @@ def in_turns(work: Callable[[], Any]) -> None:
             answer.result()
 
 
-def in_a_service(
-    folder: Path, photos: list[bytes], repeats: int
-) -> tuple[dict[str, list[float]], int]:
+def in_a_service(folder: Path, photos: list[bytes], repeats: int) -> tuple[dict[str, list[float]], int]:
     """Return the seconds of an image by requests, and the server's peak of memory in MB."""
     import httpx
 

@@ -123,9 +123,7 @@ def test_few_orders_alone_miss_no_difference_too_often(orders, least, most):
 def test_the_page_says_how_often_few_orders_miss_no_difference():
     """The shares that the test above draws."""
     page = (ROOT / "docs" / "howto" / "report.md").read_text(encoding="utf-8")
-    said = (
-        "an interval over five misses a true 0 in about one case of seven, one over three in one of four"
-    )
+    said = "an interval over five misses a true 0 in about one case of seven, one over three in one of four"
     assert said in " ".join(page.split())
 
 
