@@ -3,7 +3,7 @@
     python benchmarks/service.py MODEL PHOTO... [--requests 40] [--weights FILE]
 
 Times are of each image: the median of all repeats, their 95th percentile and their least, taken in turns. One
-image in a batch of eight, to which models filled up before they followed the call, is the measure of the others.
+image in a batch of eight, to which models filled up before they followed the call, measures the others.
 The server is a process of its own on loopback (extra ``service``), and its peak of memory counts once it has
 answered all requests. The first lines tell the processor, torch and the photos, which the times depend on.
 """
