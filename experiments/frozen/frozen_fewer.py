@@ -146,8 +146,9 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
         )
         yield (
             f"With {images} images a class it has {all_over_run} points over `--recommended` on these "
-            f"hundred classes, {few_over_run} on twenty of them (`few-cifar-twenty`, below). Over `lda` it "
-            f"has {all_over_lda} and {few_over_lda}. The twenty are exploratory: one draw, other test images."
+            f"hundred classes, {few_over_run} on twenty of them (`few-cifar-twenty`, below). Over "
+            f"`lda`: {all_over_lda} on the hundred, {few_over_lda} on the twenty. The twenty are "
+            "exploratory: one draw, other test images."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))

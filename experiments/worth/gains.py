@@ -136,7 +136,13 @@ def rank(plan: Mapping[str, Any], name: str, method: str, gains: Any, far: Any) 
 def margin(differences: Sequence[tuple[str, Gain]], least: float) -> str:
     """Return the verdict on differences none of which is to fall below a margin; open without any."""
     found = {stream: each.apart for stream, each in differences}
-    return at_least(found, least) if found else "open"
+    if not found:
+        return "open"
+    verdict = at_least(found, least)
+    lows = {stream: apart.mean if apart.low is None else apart.low for stream, apart in found.items()}
+    met = [stream for stream, low in lows.items() if low >= least]
+    # beside streams that miss it, a stream that is not named would leave open what it says
+    return f"{verdict}; met on {', '.join(met)}" if met and verdict.startswith("refuted") else verdict
 
 
 def pairs(plan: Mapping[str, Any], ends: Ends) -> list[tuple[str, Gain]]:

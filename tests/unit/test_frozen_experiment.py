@@ -235,6 +235,25 @@ def test_sides_of_a_row_are_counted_over_the_streams_that_it_ran_on(script, monk
     assert words._sides_told(dict.fromkeys(names), runs, "one-set").startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("taken", "told"),
+    [
+        ([["lda", "lda"], ["lda", "ridge-12"]], "in others not always"),
+        ([["lda", "lda"], ["lda", "lda"]], "within one standard error)"),
+        ([["lda", "lda"], ["ridge-12", "lda"]], ""),
+    ],
+)
+def test_what_start_took_in_one_draw_is_not_said_of_all(script, monkeypatch, taken, told):
+    """The run and `start` are compared on the first draw; others may have taken another head."""
+    words = script("frozen_words")
+    cells = {str(number): {"5": {"takes": heads}} for number, heads in enumerate(taken)}
+    monkeypatch.setattr(words.frozen_gains, "frozen_cells", lambda: cells)
+    reason = words._why_few_apart()
+    assert told in reason
+    assert bool(reason) == bool(told)
+    assert ("others" in reason) == ("others" in told)
+
+
 def test_a_candidate_replaces_what_is_held_on_three_streams(script, monkeypatch):
     """One that gains on two is passed over, and the next is set against the one before it."""
     rule = script("frozen_rule")

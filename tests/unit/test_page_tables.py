@@ -238,6 +238,8 @@ def test_the_best_frozen_head_is_found_on_the_same_orders(script, monkeypatch):
     alone = gains.Gain(stream="turns", method="ours", head="lda", apart=loss)
     assert gains.margin([("turns", found)], -0.5) == "holds"
     assert gains.margin([("turns", alone)], -0.5) == "refuted by the mean alone on turns"
+    both = gains.margin([("turns", alone), ("tiny", found)], -0.5)
+    assert both == "refuted by the mean alone on turns; met on tiny"
 
 
 @pytest.mark.parametrize(
