@@ -38,6 +38,8 @@ EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 sys.path.append(str(EXPERIMENTS / "frozen"))
 
 from frozen_images import by_shrinkage  # noqa: E402
+from frozen_results import trained as frozen_runs  # noqa: E402
+from machines import most as most_apart  # noqa: E402
 
 STORE = EXPERIMENTS / "store"
 HEAD = """\
@@ -46,7 +48,8 @@ HEAD = """\
 {short}
 
 The streams are of real images (`experiments/streams.toml`), under [the same conditions](use.md#conditions),
-with presets; trained rows mix [CPU and H200](frozen_tables.md#trained-rows-their-seeds-and-the-machine).
+with presets. Trained rows mix [CPU and H200](frozen_tables.md#trained-rows-their-seeds-and-the-machine)
+(same seed: up to {apart} points apart).
 *Floor*: a head on frozen features, which a training has to beat.
 [All words and columns](#words-of-the-tables).
 
@@ -62,21 +65,23 @@ OF_STREAMS = """\
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
-fewer orders than most of their stream stand last (but `lda`)."""
+fewer orders than most of their stream stand last (but `lda`), comparable with no other."""
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
-the first; t intervals over orders alone contain zero on {unsure}."""
+the first: of {sided} intervals that exclude zero, t intervals over orders alone contain it on {unsure}.
+*Training on every task*: [gate with expert](carries.md#what-the-study-finds)."""
 """What is said of report streams at another size, below the table at the first."""
 WORDS = "### Words of the tables"
 LEGEND = """
 - FAA: right answers in % of each task, mean over tasks and over orders of the classes; *alike*: the same
   final answers in each order; their FAA differ where tasks are of unequal size.
-- Minus frozen `lda`: of unrounded figures, over the orders that both have, with a 95 % interval over orders
+  Order K has seed K; one order shows no spread of seeds.
+- Minus frozen `lda`: over the orders that both have, with a 95 % interval over orders
   and test images ([paired bootstrap](howto/store.md#pairing-images)), uncorrected and too narrow;
   where `lda` depends on no order, one run of it stands for all. The shrinkage of `lda` [is not
   tuned](frozen_tables.md#how-an-image-becomes-a-square): {lda/development/shrinkage} changes it by
   {lda/development/by-shrinkage} points on development streams. The rows are sorted by this column;
-  differences between them are not tested. Rows of fewer orders cannot be compared with the others. Of
+  differences between them are not tested. Of
   {legend/rows/several}
   intervals over several orders {legend/rows/few} exclude zero. The t intervals of these, over orders alone,
   contain zero for {legend/rows/other}; {legend/rows/flat} have no t interval: their FAA is the same in each
@@ -89,10 +94,9 @@ LEGEND = """
 - (floor): [which heads](heads.md), [when training beats them](worth.md); (control): for comparison.
 - `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; the last task's images choose the
-  penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`: 2,000 random
-  units. *Three asked*: the answers of the three likeliest sets together. *As published*: head and
-  retrieval; backbone, epochs and rates are ours. `ridge`: as many units, penalty by held-out images of all
-  tasks.
+  penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`, `ridge`
+  (penalty by held-out images of all tasks): 2,000 random units. *Three asked*: the answers of the three
+  likeliest sets together. *As published*: head and retrieval; backbone, epochs and rates are ours.
 - [The frozen answer's tables](frozen_tables.md) count all test images alike and choose its head once; these
   are runs, which choose after each task. Means over tasks and over images differ by up to
   {legend/rows/apart} points.
@@ -123,7 +127,7 @@ def page(store: Path, stored: Stored) -> str:
     for line in stored.left_out:
         print(line, file=sys.stderr)
     lines = lines_of(runs_of(store, stored), IN_FULL[1], IN_FULL[0])
-    head = HEAD.format(short=in_short(lines))
+    head = HEAD.format(short=in_short(lines), apart=f"{most_apart(frozen_runs(stored)):.1f}")
     return "\n".join([head, *of_streams(store, stored), GROUND])
 
 
@@ -158,7 +162,8 @@ def of_streams(store: Path, stored: Stored) -> Iterator[str]:
         if role != IN_FULL[1]:
             continue
         trained = [line for line in lines if line.method != FLOOR]
-        caution = CAUTION if size == IN_FULL[0] else SMALL.format(unsure=unsure(trained))
+        sided = sum(bool(_side(line.less_the_floor)) for line in trained)
+        caution = CAUTION if size == IN_FULL[0] else SMALL.format(sided=sided, unsure=unsure(trained))
         yield OF_STREAMS.format(size=size, caution=caution)
         name = f"{size}-{role}"
         if size == IN_FULL[0]:

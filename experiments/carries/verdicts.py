@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from carries_picture import CELL, lengths
 from results import Cell, Difference, chosen, less, less_by_orders, load, mean_and_half
 from scipy import stats
 from sentences import WIDTH, at_least
@@ -29,11 +30,16 @@ JUDGED = ("i", "ii", "iii", "iv")
 METHODS = {"lora": "LoRA", "prompt": "one prompt set", "ssiat": "`ssiat`"}
 """What replications are called in words."""
 GAINS = {
-    "`affine`": ("affine", False),
-    "The gate": ("gate", False),
-    "The gate, both with the expert": ("gate", True),
+    "`affine` minus `none`": ("affine", "none", False),
+    "Gate minus `none`": ("gate", "none", False),
+    "Gate minus `none`, each with the expert": ("gate", "none", True),
+    "Gate minus `affine` of means alone (exploratory)": (
+        "gate",
+        "affine-means",
+        False,
+    ),
 }
-"""What is set against no carry: a carry, and whether the expert stands beside both."""
+"""What is set against what: two carries, and whether the expert stands beside both."""
 Less = Callable[[Sequence[Cell], Mapping[str, Any], Mapping[str, Any]], Difference]
 """How a difference gets its interval: ``less`` or ``less_by_orders``."""
 
@@ -132,6 +138,7 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         rows += _point(text)
     rows += _point(of_all_sizes(plan, cells))
     return {
+        "carries-picture": list(caption(cells)),
         "carries-gains": list(gains(plan, cells)),
         "carries-verdicts": rows,
         "carries-replications": list(replications(plan, cells)),
@@ -139,11 +146,31 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
     }
 
 
+def caption(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what stands below the picture: how far its lines lie apart."""
+    stream, order, method, size = CELL.split(".")[:4]
+    shown = next(
+        cell for cell in chosen(cells, stream, method, int(size)) if cell.facts["order"] == int(order)
+    )
+    new, old, by_gate = lengths(shown.steps).values()
+    ratios = new / old
+    far = int(ratios.argmax())
+    rest = np.delete(ratios, far)
+    text = (
+        f"*How far class means move in each task of `{stream}` (order {order}, {size} px), on test images: "
+        f"new classes {rest.min():.1f} to {rest.max():.1f} times as far as old ones, in task {far + 2} "
+        f"{ratios[far]:.1f} times. The gate's line, its mean weight times the motion of new classes, lies "
+        f"below that of old classes in {(by_gate < old).sum()} of {len(old)} tasks. "
+        "Other carries are not shown.*"
+    )
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+
+
 def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield what `affine` and the gate gain over no carry, the gate beside the frozen expert, too."""
+    """Yield what `affine` and the gate gain, the gate beside the frozen expert, too."""
     size = max(plan["sizes"])
     told, foreseen = (_gains_told(plan, cells, size, by) for by in (less, less_by_orders))
-    yield f"Against no carry, at {size} px ([table](#what-the-study-finds)):"
+    yield f"At {size} px ([table](#what-the-study-finds)):"
     yield ""
     for whose, sides in told.items():
         yield from _point(f"{whose}: {sides}.")
@@ -155,12 +182,12 @@ def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _gains_told(plan: Mapping[str, Any], cells: Sequence[Cell], size: int, by: Less) -> dict[str, str]:
-    """Return by carry on which streams it is above none and below it, with intervals of a kind."""
+    """Return by difference on which streams it is above 0 and below it, with intervals of a kind."""
     told = {}
-    for whose, (carry, expert) in GAINS.items():
-        left, none = ({"carry": name, "expert": expert} for name in (carry, "none"))
+    for whose, (*carries, expert) in GAINS.items():
+        left, right = ({"carry": name, "expert": expert} for name in carries)
         apart = {
-            stream: by(chosen(cells, stream, plan["main"], size), left, none) for stream in plan["streams"]
+            stream: by(chosen(cells, stream, plan["main"], size), left, right) for stream in plan["streams"]
         }
         told[whose] = _sides(apart)
     return told
@@ -252,7 +279,7 @@ def replications(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str
         found = [row for size in plan["sizes"] if (row := _replication(plan, cells, method, size))]
         rows += found
         without += [] if found else [METHODS[method]]
-    missing = f"; of {and_listed(without)} there is nothing" if without else ""
+    missing = f"; those of {and_listed(without)} were not run" if without else ""
     yield f"Foreseen replications, open as they lack streams{missing}:"
     yield ""
     yield f"| | {' | '.join(f'({name})' for name in JUDGED)} | gate minus `affine` |"
@@ -292,9 +319,9 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     leaning = ("undecided", "refuted by the mean alone")
     spread = all(verdict[0].startswith(leaning) for verdict in told.values() if verdict is not None)
     return (
-        "(i) measures the loss among old classes alone; but new classes, which a carry does not move, may "
-        "join old ones that it moved. So *left out* was added when cells had been seen (exploratory): the "
-        f"FAA that `affine` gains where this one step is not carried. By it (i) is {', '.join(found)}"
+        "(i) measures the loss among old classes alone; but new ones, which no carry moves, may join old "
+        "ones that it moved. So, exploratory, when cells had been seen: by the FAA that `affine` gains where "
+        f"one step is not carried, (i) is {', '.join(found)}"
         f"{': it decides nothing' if spread else ''}."
     )
 
@@ -327,10 +354,9 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     )
     text = (
         f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
-        f"motion of earlier tasks or more: the next whole number above the largest ratio, {max(calm):.1f}, "
-        f"of {len(calm)} steps on development streams at {min(plan['sizes'])} px. Steps of report streams at "
-        f"{size} px in which it speaks: {spoken}. It says that new classes moved "
-        "more; (i) did not show that old ones then lose."
+        f"motion of earlier tasks or more (the most in {len(calm)} steps on development streams at "
+        f"{min(plan['sizes'])} px: {max(calm):.1f}). Steps of report streams at {size} px in which it "
+        f"speaks: {spoken}; (i) did not show that old classes then lose."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 

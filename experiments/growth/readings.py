@@ -48,6 +48,8 @@ COLUMNS = ("hfc", "pre", "z", "ranks", "tasks")
 """What a row says of angles, as sentences ask for it."""
 PAPER: Cells = ("13.9 to 42.5", "40.2 to 41.4", "-26.3 to +1.2", "", "SSSSSSSG")
 """Table 7, as printed."""
+PAPER_LAST = "-28.0"
+"""Its Z of the set that the tenth task, the last, shares."""
 TOLD = {
     "who": "lw2g",
     "licence": "CC0-1.0",
@@ -188,7 +190,7 @@ def rows_table(found: Sequence[dict[str, Any]]) -> list[str]:
 def told() -> dict[str, str]:
     """Return what stands for the fields of sentences, such as ``{one-12/rows/hfc}``; ``paper`` as printed."""
     named = {"paper": PAPER}
-    by_ranks = {}
+    further = {"{paper/tenth/z}": PAPER_LAST}
     for record in of_policy("one"):
         growth = record["config"]["growth"]
         count = growth["space_images"]
@@ -196,8 +198,8 @@ def told() -> dict[str, str]:
         if name == "all":
             name = f"{growth['tap']}-{growth['heads']}"
         named[name] = row_of(record)
-        by_ranks[f"{{{name}/rows/tasks-by-ranks}}"] = decisions(angles_of(record).by_rank[: LAST - 1])
-    return by_ranks | {
+        further[f"{{{name}/rows/tasks-by-ranks}}"] = decisions(angles_of(record).by_rank[: LAST - 1])
+    return further | {
         f"{{{name}/rows/{what}}}": cell
         for name, cells in named.items()
         for what, cell in zip(COLUMNS, cells, strict=True)

@@ -6,6 +6,9 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 - ``{keep/glyphs/sets}``: a policy on a stream of the comparison at equal budgets.
 - ``{min/sketch-first/shared}``: a policy where sketches and photographs take turns.
 - ``{policies/every/streams}``: the streams of the comparison at equal budgets.
+- ``{keep/every/images}``: how often a policy's training sees an image, least and most over streams.
+- ``{keep-5-epochs/every/undecided}``: on how many of its streams a policy is neither above nor below a set
+  for each task.
 - ``{lda/every/above}``: points of the floor above a set for each task, least and most over streams.
 - ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
 """
@@ -31,7 +34,7 @@ from score_results import (
     z_of_second,
 )
 from score_verdicts import PACS, READING, judged
-from stream_tables import with_interval
+from stream_tables import side_of_zero, with_interval
 
 from lw2g.results.run_draws import and_listed
 from lw2g_store.stored import Stored
@@ -57,6 +60,9 @@ def told(stored: Stored) -> Fields:
     named["rules", "every", "below"] = sides[-1] or "none"
     floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
     means = [apart.mean for apart in floor if apart is not None]
+    for row in ("keep", "trial"):
+        named[row, "every", "images"] = span_of_images(runs, streams, row)
+    named["keep-5-epochs", "every", "undecided"] = undecided(runs, streams, "keep, 5 epochs")
     named["lda", "every", "above"] = f"{min(means):.0f} to {max(means):.0f}"
     affinity = [run for stream in streams for run in chosen(runs, stream, "affinity").values()]
     # the first task of a run always gets a set: nothing is decided there
@@ -143,6 +149,21 @@ def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
         side: ", ".join(f"`{row}` on {len(own)}" for row, own in of_rows.items())
         for side, of_rows in found.items()
     }
+
+
+def span_of_images(runs: Sequence[Run], streams: Sequence[str], row: str) -> str:
+    """Return how often a policy's training sees an image, the least and the most of the streams' means."""
+    ran = [own for stream in streams if (own := chosen(runs, stream, row))]
+    seen = [statistics.fmean(images_seen(run.record, row) for run in own.values()) for own in ran]
+    return f"{min(seen):.1f} to {max(seen):.1f}"
+
+
+def undecided(runs: Sequence[Run], streams: Sequence[str], row: str) -> str:
+    """Return on how many streams of a policy its interval over a set for each task has 0 in it."""
+    apart = [less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS)) for stream in streams]
+    ran = [own for own in apart if own is not None and own.low is not None and own.high is not None]
+    level = sum(not side_of_zero(own.low, own.high) for own in ran)
+    return f"{level} of {len(ran)} streams"
 
 
 def seconds(own: Mapping[int, Run]) -> float:

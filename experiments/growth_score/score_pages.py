@@ -26,7 +26,6 @@ from score_results import (  # noqa: E402
     Run,
     chosen,
     crosses,
-    joins,
     less,
     protocol_name,
     runs_of,
@@ -118,18 +117,22 @@ def table(heads: Sequence[str], rows: Iterator[Sequence[str]], words: int = 1) -
 
 
 def variance(found: Sequence[Cross], shown: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield the rows of the table of variances: methods, taps and choices of rows at energy 0.95."""
+    """Yield the rows of the table of variances: methods, taps and choices of rows at energy 0.95.
+
+    The page of growth has what a task's own space adds, of the rows of :data:`SHOWN`; here others have it.
+    """
     for cross in found:
         for tap, words in TAPS.items():
             for rows in shown:
                 reading = f"{tap}|{rows}|0.95"
                 shares = cross.shares(reading)
                 own = cross.own(reading)
+                added = () if shown == SHOWN else (f"{own.mean:+.2f} ± {own.half:.2f}",)
                 yield (
                     cross.words,
                     words if rows == "all" else f"{words}, {ROWS[rows]} tokens",
                     *(f"{shares[part]:.1f}" for part in ("interaction", "rank")),
-                    f"{own.mean:+.2f} ± {own.half:.2f}",
+                    *added,
                 )
 
 
@@ -157,20 +160,17 @@ def turns(plan: Mapping[str, Any], runs: Sequence[Run]) -> Iterator[Sequence[str
             apart = None if row == "always" else less(own, always)
             cells = [stream.replace("-", " "), POLICIES[row], str(len(own)), f"{faa:.1f}", _apart(apart)]
             if row == "lda":
-                yield *cells, "-", "-", "-", "-"
+                yield *cells, "-", "-"
                 continue
             sets = ["".join(map(str, run.record["task_to_set"])) for run in own.values()]
             measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
             z = "-"
             if measured and row == "min":
                 z = f"{_span([one for one, _ in measured])}, by ranks {_span([one for _, one in measured])}"
-            shared, like = joins(runs, stream, row)
             yield (
                 *cells,
-                f"{statistics.fmean(run.sets for run in own.values()):.1f}",
                 " ".join(sets[:1] if len(set(sets)) == 1 else sets),
                 z,
-                f"{like} of {shared}",
             )
 
 
@@ -262,12 +262,13 @@ def tables_of(
     plan = tomllib.loads(PLAN.read_text(encoding="utf-8"))
     found, runs = crosses(CELLS, plan["tables"]), runs_of(stored)
     shares = ("both together, %", "rank, %")
+    added = () if rows == SHOWN else ("own minus others",)
     columns = [f"{cross.words}: {words}" for cross in found for words in TAPS.values()]
     streams = [*plan["keep"]["streams"], *(f"{name} (report)" for name in plan["report"]["streams"])]
     return {
         ARCHIVE: {
             "score-variance": table(
-                ("method", "space", *shares, "own minus others"),
+                ("method", "space", *shares, *added),
                 variance(found, rows),
                 2,
             ),
@@ -279,10 +280,8 @@ def tables_of(
                     "seeds",
                     "FAA",
                     "minus `always`",
-                    "sets",
                     "set of each task",
                     "Z of task 2",
-                    "with its domain",
                 ),
                 turns(plan["pacs"], runs),
                 2,

@@ -188,9 +188,12 @@ def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(scrip
     ]
     plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns", "tiny"]}
     told = "\n".join(script("verdicts").gains(plan, cells))
-    assert "- `affine`: below on `tiny`, undecided on `turns`.\n" in told
-    assert "- The gate: above on `turns`, below on `tiny`.\n" in told
-    assert "- The gate, both with the expert: undecided on all.\n" in told
+    assert "- `affine` minus `none`: below on `tiny`, undecided on `turns`.\n" in told
+    assert "- Gate minus `none`: above on `turns`, below on `tiny`.\n" in told
+    assert "- Gate minus `none`, each with the expert: undecided on all.\n" in told
+    assert (
+        "- Gate minus `affine` of means alone (exploratory): above on `turns`, undecided on `tiny`.\n" in told
+    )
 
 
 def of_a_plan(*, margin: float):
@@ -230,7 +233,7 @@ def test_a_replication_is_told_as_far_as_it_ran(script, monkeypatch):
     plan = of_a_plan(margin=-0.5) | {"replications": ["slca-plus-plus", "prompt"]}
     monkeypatch.setitem(verdicts.METHODS, "slca-plus-plus", "SLCA")
     first, *_, row = verdicts.replications(plan, cells)
-    assert first == "Foreseen replications, open as they lack streams; of one prompt set there is nothing:"
+    assert first == "Foreseen replications, open as they lack streams; those of one prompt set were not run:"
     assert row.startswith("| SLCA, 224 px: turns (1 order) | refuted on turns (-100.00) | ")
 
 

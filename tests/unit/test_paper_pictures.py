@@ -75,3 +75,17 @@ def test_pictures_of_vega_have_colours_for_both_schemes_and_room_for_wide_letter
     assert made.startswith('<svg width="600" viewBox="0 0 540 200"><style>@media (prefers-color')
     assert made.endswith(f'</style><rect width="540" height="200"/>{drawn}')
     assert "text { fill: #c9d1d9 }" in made
+
+
+def test_what_the_page_says_of_table_7_is_that_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks 2 to 9 against the first set, and the tenth, which shares the set that the ninth began."""
+    pytest.importorskip("vl_convert")
+    monkeypatch.syspath_prepend(str(PAPER))
+    monkeypatch.syspath_prepend(str(PAPER.parent / "growth"))
+    rows = importlib.import_module("table7").PAPER
+    readings = importlib.import_module("readings")
+    shown = [(f"{hfc:.1f}", f"{pre:.1f}", f"{hfc - pre:+.1f}") for _, _, hfc, pre in rows]
+    first, ninth = shown[0], shown[readings.LAST - 2]
+    assert readings.PAPER[:3] == tuple(f"{low} to {high}" for low, high in zip(first, ninth, strict=True))
+    tenth = min(hfc - pre for task, _, hfc, pre in rows if task > readings.LAST)
+    assert f"{tenth:+.1f}" == readings.PAPER_LAST
