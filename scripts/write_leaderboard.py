@@ -39,6 +39,7 @@ sys.path.append(str(EXPERIMENTS / "frozen"))
 
 from frozen_images import by_shrinkage  # noqa: E402
 from frozen_results import trained as frozen_runs  # noqa: E402
+from machines import ROWS as ON_BOTH_MACHINES  # noqa: E402
 from machines import most as most_apart  # noqa: E402
 
 STORE = EXPERIMENTS / "store"
@@ -127,7 +128,9 @@ def page(store: Path, stored: Stored) -> str:
     for line in stored.left_out:
         print(line, file=sys.stderr)
     lines = lines_of(runs_of(store, stored), IN_FULL[1], IN_FULL[0])
-    head = HEAD.format(short=in_short(lines), apart=f"{most_apart(frozen_runs(stored)):.1f}")
+    runs = frozen_runs(stored)
+    apart = max(most_apart(runs, method) for method in ON_BOTH_MACHINES)
+    head = HEAD.format(short=in_short(lines), apart=f"{apart:.1f}")
     return "\n".join([head, *of_streams(store, stored), GROUND])
 
 
