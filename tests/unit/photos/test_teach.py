@@ -242,7 +242,7 @@ def test_folders_in_a_class_are_read_as_in_a_terminal(server: Server) -> None:
     image = png(3, 0)
     splits = upload(("train/cat", "1.png", png(2, 0)), ("test/cat", "2.png", image))
     status, answer = ask(server, "/learn", splits)
-    told = "the folder holds test/ and train/ and no classes; the class folders are in 'train': give that"
+    told = "the folder holds train/ and test/ and no classes; the class folders are in 'train': give that"
     assert (status, answer["error"]) == (400, told)
     sent = upload(("glass", "1.png", png(2, 0)), ("glass/close", "2.png", png(2, 1)), ("cat", "3.png", image))
     state = ask(server, "/learn", sent)[1]

@@ -382,7 +382,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("gone", "no folder"),
         (
             "splits",
-            "holds test/ and train/ and no classes; the class folders are in .*train: give that$",
+            "holds train/ and test/ and no classes; the class folders are in .*train: give that$",
         ),
     ):
         done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
