@@ -34,6 +34,7 @@ __all__ = [
     "passed_over",
     "split_folder",
     "splits_in",
+    "ways_out",
 ]
 
 EXTENSIONS = frozenset(
@@ -201,6 +202,11 @@ def image_ending(name: str) -> str:
         kind = ending[1:].upper()
         raise DataError(f"{shown(name)} is of the format {kind}", way_out([kind]))
     raise DataError(f"{shown(name)} is no image file", f"send {', '.join(sorted(image_endings()))}")
+
+
+def ways_out() -> dict[str, str]:
+    """Return what to do about pictures of the formats that are not decoded here, by their endings."""
+    return {ending: way_out([ending[1:].upper()]) for ending in sorted(_PICTURES - image_endings())}
 
 
 @attrs.frozen(kw_only=True)
