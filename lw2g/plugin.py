@@ -195,6 +195,8 @@ if TYPE_CHECKING:
     from lw2g.pixels.found_images import is_hidden as is_hidden
     from lw2g.pixels.found_images import named_folders as named_folders
     from lw2g.pixels.found_images import passed_over as passed_over
+    from lw2g.pixels.found_images import split_folder as split_folder
+    from lw2g.pixels.found_images import splits_in as splits_in
     from lw2g.pixels.image_files import Crop as Crop
     from lw2g.pixels.image_files import ImageHeader as ImageHeader
     from lw2g.pixels.image_files import examine_each as examine_each
@@ -417,6 +419,8 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "named_folders",
             "domains_below",
             "passed_over",
+            "split_folder",
+            "splits_in",
             "is_hidden",
         ),
         "lw2g.pixels.image_files": (

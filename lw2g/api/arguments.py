@@ -314,11 +314,11 @@ def for_folder(folder: Path, given: Container[str], classes: int | None = None) 
         given: Keys of options.
         classes: How many there are; None to count them.
     """
-    from lw2g.pixels.found_images import named_folders
+    from lw2g.pixels.found_images import named_folders, split_folder
 
     options: dict[str, Any] = {"benchmark": FOLDER_BENCHMARK, "benchmark.root": folder}
     options["backbone"] = PHOTO_BACKBONE
-    train = folder / "train"
+    train = split_folder(folder, "train")
     if not train.is_dir():
         options["benchmark.test_share"] = 0.2
     if classes is None:

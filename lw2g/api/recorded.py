@@ -33,6 +33,7 @@ from lw2g.maths.choosing import (
     words_of_choice,
     words_of_choice_in_tasks,
 )
+from lw2g.pixels.found_images import split_folder
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
 from lw2g.results.leading_check import ClassCheck, LeadingCheck, accuracy_words, leading_check
 
@@ -342,7 +343,7 @@ def next_model(record: Mapping[str, Any], run: Path) -> str:
     if config["baseline"]["name"] != FROZEN_BASELINE or not is_one_folder:
         return f"the model of this run: lw2g export {as_word(run)} MODEL, then lw2g predict MODEL PHOTO"
     root = Path(benchmark["root"])
-    folder = root if benchmark.get("test_share") else root / "train"
+    folder = root if benchmark.get("test_share") else split_folder(root, "train")
     return f"a model of these photos: lw2g start {as_word(folder)} MODEL {backbone_as_typed(backbone)}"
 
 

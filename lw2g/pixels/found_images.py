@@ -19,7 +19,6 @@ from lw2g.pixels.heic import HEIC_ENDINGS, reads_heic, way_out
 
 __all__ = [
     "EXTENSIONS",
-    "SPLITS",
     "Domains",
     "FoundImages",
     "domains_below",
@@ -30,8 +29,12 @@ __all__ = [
     "image_endings",
     "is_feature_file",
     "is_hidden",
+    "is_split",
     "named_folders",
     "passed_over",
+    "split_folder",
+    "splits_in",
+    "ways_out",
 ]
 
 EXTENSIONS = frozenset(
@@ -43,8 +46,8 @@ EXTENSIONS = frozenset(
 )
 """The endings by which image files are found in folders: those of the formats that are always decoded."""
 
-SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
-"""What folders are called that hold the classes of a data set's split."""
+_SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "validation"})
+"""What folders are called, in any case, that hold the classes of a data set's split."""
 
 _PICTURES = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl"})
 """Endings of pictures whose format is not decoded, HEIC where it cannot be."""
@@ -133,6 +136,39 @@ def named_folders(folder: Path) -> dict[str, tuple[Path, ...]]:
     return {name: tuple(folders) for name, folders in found.items()}
 
 
+def is_split(name: str) -> bool:
+    """Whether a folder is called as the split of a data set, ``train`` or ``Val``.
+
+    >>> is_split("TRAIN"), is_split("trains")
+    (True, False)
+    """
+    return name.lower() in _SPLITS
+
+
+def split_folder(folder: Path, split: str) -> Path:
+    """Return the folder of a split, however its name is capitalised; ``FOLDER/split`` where there is none."""
+    exact = folder / split
+    if exact.is_dir() or not folder.is_dir():
+        return exact
+    entries = sorted(folder.iterdir(), key=path_order)
+    return next((entry for entry in entries if entry.name.lower() == split and entry.is_dir()), exact)
+
+
+def splits_in(folder: Path) -> tuple[Path, ...]:
+    """Return the splits of a data set in its folder, training first; none where other folders are in it, too.
+
+    Each has folders in it: a class may be called ``test``.
+    """
+    entries = [path for twins in named_folders(folder).values() for path in twins]
+    if not all(is_split(entry.name) and named_folders(entry) for entry in entries):
+        return ()
+    return tuple(sorted(entries, key=lambda entry: not _is_training(entry.name)))
+
+
+def _is_training(split: str) -> bool:
+    return split.lower().startswith("train")
+
+
 def passed_over(found: Iterable[FoundImages]) -> str:
     """Return in words what was passed over; empty where nothing was."""
     endings = Counter[str]()
@@ -168,6 +204,11 @@ def image_ending(name: str) -> str:
     raise DataError(f"{shown(name)} is no image file", f"send {', '.join(sorted(image_endings()))}")
 
 
+def ways_out() -> dict[str, str]:
+    """Return what to do about pictures of the formats that are not decoded here, by their endings."""
+    return {ending: way_out([ending[1:].upper()]) for ending in sorted(_PICTURES - image_endings())}
+
+
 @attrs.frozen(kw_only=True)
 class Domains:
     """Class folders that look like domains: the folders in them share their names.
@@ -183,14 +224,14 @@ class Domains:
     @property
     def are_split(self) -> bool:
         """Whether each has its own ``train/`` and ``test/``, with the classes below."""
-        return SPLITS.issuperset(self.names)
+        return all(map(is_split, self.names))
 
     @property
     def classes(self) -> Path:
         """The folder that holds the training images of the first by class."""
         if not self.are_split:
             return self.first
-        return self.first / next((name for name in self.names if name.startswith("train")), self.names[0])
+        return self.first / next(filter(_is_training, self.names), self.names[0])
 
     @property
     def drawing(self) -> str:

@@ -80,12 +80,12 @@ class LeadingCheck:
         return accuracy_words(self.accuracy, self.interval, self.images, which)
 
 
-def accuracy_words(accuracy: float, interval: Sequence[float], images: int, which: str) -> str:
+def accuracy_words(accuracy: float, interval: Sequence[float] | None, images: int, which: str) -> str:
     """Return an accuracy with how far it may be off; of few images, which are counted, in words alone.
 
     Args:
         accuracy: Right answers in per cent.
-        interval: Its 95 % interval, in per cent.
+        interval: Its 95 % interval, in per cent; None where none is told, as of images that were learned.
         images: How many images it is of.
         which: What images these are, their number included.
 
@@ -93,12 +93,17 @@ def accuracy_words(accuracy: float, interval: Sequence[float], images: int, whic
     '75.0 % of 80 images of 2 classes (95 % interval 64.5 to 83.2)'
     >>> accuracy_words(75.0, (30.1, 95.4), 4, "4 images")
     '3 of 4 images: too few to tell much'
+    >>> accuracy_words(100.0, None, 80, "80 images, of which it has learned all")
+    '100.0 % of 80 images, of which it has learned all'
     """
+    right = f"{round(accuracy * images / 100)}" if is_counted(images) else f"{accuracy:.1f} %"
+    if interval is None:
+        return f"{right} of {which}"
     doubt = doubt_of_few(interval, images)
     if is_counted(images):
-        return f"{round(accuracy * images / 100)} of {which}{doubt}"
+        return f"{right} of {which}{doubt}"
     low, high = interval
-    return f"{accuracy:.1f} % of {which} (95 % interval {low:.1f} to {high:.1f}){doubt}"
+    return f"{right} of {which} (95 % interval {low:.1f} to {high:.1f}){doubt}"
 
 
 def leading_check(checks: Mapping[str, Any], *, has_old_classes: bool) -> LeadingCheck | None:

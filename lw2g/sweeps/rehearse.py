@@ -21,6 +21,7 @@ from lw2g.ground.spelling import expanded
 from lw2g.interfaces.component import BaselineComponent
 from lw2g.interfaces.dataset import default_root
 from lw2g.interfaces.defaults import DEFAULT_BACKBONE, DEFAULT_BASELINE, DEFAULT_BENCHMARK, FOLDER_BENCHMARK
+from lw2g.pixels.found_images import split_folder
 from lw2g.registry.catalogue import Catalogue
 from lw2g.sweeps.grid import Cell, Settings, read_grid
 
@@ -60,7 +61,7 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
     if place in catalogue.names("benchmark"):
         return _shortened(place, catalogue)
     for folder in (expanded(place), default_root() / place):
-        if (folder / "train").is_dir():
+        if split_folder(folder, "train").is_dir():
             settings = _shortened(FOLDER_BENCHMARK, catalogue)
             settings["benchmark.root"] = str(folder)
             settings["benchmark.increment"] = _increment(folder)
@@ -73,7 +74,7 @@ def _benchmark(place: str, catalogue: Catalogue) -> Settings:
 
 def _increment(folder: Path) -> int:
     """Return the number of classes of a task that cuts a folder into about five."""
-    classes = sum(entry.is_dir() for entry in (folder / "train").iterdir())
+    classes = sum(entry.is_dir() for entry in split_folder(folder, "train").iterdir())
     increment = max(2, math.ceil(classes / _TASKS))
     # most methods learn nothing from a last task of one class
     while increment < classes and classes % increment == 1:

@@ -9,7 +9,6 @@ written.
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,14 +29,16 @@ from lw2g.plugin import (
     domains_below,
     find_classes,
     find_images,
-    is_hidden,
     named_folders,
     nearest,
     no_folder,
     passed_over,
     read_crops,
+    split_folder,
+    splits_in,
 )
 from lw2g_benchmarks.folder_crops import SPLIT_FOLDERS, UNDRAWN, ClassFiles, crops_by_class
+from lw2g_benchmarks.folder_roots import as_root, has_splits, holding_splits, lacking, layout_of
 from lw2g_benchmarks.listed_images import IMAGES_OF, Examined, FileSource, ImageFile, file_of
 from lw2g_benchmarks.options import FolderConfig
 from lw2g_benchmarks.orders import ordered, unnamed
@@ -49,13 +50,6 @@ __all__ = ["FolderBenchmark"]
 
 _Notes: TypeAlias = list[str]
 """What a user should know of the folders; whoever looks at one adds to it."""
-
-
-def _layout(root: Path | str, *, drawn: bool) -> str:
-    """Return what is expected below a folder, with test images that are drawn or lie apart."""
-    if drawn:
-        return f"expected {root}/<class>/<image>"
-    return f"expected {root}/train/<class>/<image> and {root}/test/<class>/<image>"
 
 
 @attrs.frozen
@@ -144,7 +138,7 @@ class FolderBenchmark(ConfiguredTransforms):
         if self.config.root is None:
             raise ConfigError(
                 "benchmark 'folder' needs --set benchmark.root=ROOT",
-                _layout("ROOT", drawn=False)
+                layout_of("ROOT", drawn=False)
                 + ", or ROOT/<class>/<image> with --set benchmark.test_share=0.2",
             )
         roots = [self.config.root, *self.config.more_roots]
@@ -176,10 +170,10 @@ class FolderBenchmark(ConfiguredTransforms):
             raise ConfigError("benchmark.more_roots: domains lie below one root", "leave more_roots out")
         if config.boxes is not None:
             raise ConfigError("benchmark.boxes: boxes have classes and no domains", "leave one of both out")
-        layout = _layout(f"{root}/<domain>", drawn=config.test_share is not None)
+        layout = layout_of(f"{root}/<domain>", drawn=config.test_share is not None)
         if not root.is_dir():
             raise DataError(no_folder(root), layout)
-        if _has_splits(root) and not config.domain_order:
+        if has_splits(root) and not config.domain_order:
             raise DataError(
                 f"{str(root)!r} holds train/ and test/, so it is one domain",
                 f"{layout}; or leave benchmark.stream out",
@@ -349,14 +343,17 @@ def _scan_root(root: Path, notes: _Notes, *, drawn: bool) -> dict[str, ClassFile
         DataError: See FolderBenchmark.stream.
     """
     if not root.is_dir():
-        raise DataError(no_folder(root), _layout(root, drawn=drawn))
-    missing = [split for split in SPLIT_FOLDERS if not (root / split).is_dir()]
+        raise DataError(no_folder(root), layout_of(root, drawn=drawn))
+    folders = {split: split_folder(root, split) for split in SPLIT_FOLDERS}
+    missing = [split for split, folder in folders.items() if not folder.is_dir()]
     if drawn:
         if not missing:
             raise DataError(
                 f"{str(root.absolute())!r} has train/ and test/, so there is nothing to draw",
                 "leave benchmark.test_share out",
             )
+        if splits := splits_in(root):
+            raise holding_splits(splits, f"{str(root.absolute())!r}")
         classes: dict[str, ClassFiles] = {}
         found = find_classes(root)
         _note(found, root, "", notes)
@@ -364,9 +361,9 @@ def _scan_root(root: Path, notes: _Notes, *, drawn: bool) -> dict[str, ClassFile
             classes[name] = (root, {UNDRAWN: images.paths})
         return classes
     if missing:
-        raise _lacking(root, missing)
-    train = find_classes(root / "train")
-    test = find_classes(root / "test")
+        raise lacking(root, missing)
+    train = find_classes(folders["train"])
+    test = find_classes(folders["test"])
     differing = sorted(train.keys() ^ test.keys())
     if differing:
         raise DataError(
@@ -400,57 +397,12 @@ def _note(
     found = domains_below(classes) if domains else None
     if found is None:
         return
-    one = _as_root(found.first)
+    one = as_root(found.first)
     every = "--set benchmark.stream=domains"
     if split:  # else the root is theirs, and the images to test are drawn already
         one += found.drawing
-        every = f"{_as_root(found.first.parent)} {found.options}"
+        every = f"{as_root(found.first.parent)} {found.options}"
     notes.append(f"{found}: if so, {every}, or for one of them {one}")
-
-
-def _lacking(root: Path, missing: Sequence[str]) -> DataError:
-    """Return the error of a root without train/ or test/, with the command for what it holds instead."""
-    entries = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
-    folders = [entry for entry in entries if entry.is_dir()]
-    lacks = " and ".join(f"{split}/" for split in missing)
-    what = f"{str(root.absolute())!r} lacks {lacks}"
-    above = root.absolute().parent
-    if root.absolute().name in SPLIT_FOLDERS and _has_splits(above):
-        return DataError(
-            f"{what}, and is itself a split of {str(above)!r}",
-            _as_root(root.parent),
-        )
-    if folders and all(_has_splits(folder) for folder in folders):
-        return DataError(
-            f"{what}, but each of its {len(folders)} folders has both ({folders[0].name!r} ...)",
-            "if they are domains: --set benchmark.stream=domains; if one is the root: "
-            + _as_root(folders[0]),
-        )
-    below = [inner for folder in folders for inner in sorted(folder.iterdir()) if _has_splits(inner)]
-    if below:
-        return DataError(
-            f"{what}, but {counted(len(below), 'folder')} further down {'have' if len(below) > 1 else 'has'} "
-            f"both ({str(below[0].relative_to(root))!r} ...)",
-            f"name one of them: {_as_root(below[0])}",
-        )
-    classes = [folder for folder in folders if find_images(folder).paths]
-    if len(missing) == len(SPLIT_FOLDERS) and classes:
-        return DataError(
-            f"{what}, but holds {counted(len(classes), 'folder')} of images ({classes[0].name!r} ...)",
-            "to draw the test images from each: --set benchmark.test_share=0.2; for a model without a "
-            f"study: `lw2g start {shlex.quote(str(root))} MODEL` with the same --backbone and --weights",
-        )
-    found = ", ".join(repr(entry.name) for entry in entries[:5]) or "nothing"
-    return DataError(f"{what} (found {found})", _layout(root, drawn=False))
-
-
-def _as_root(folder: Path) -> str:
-    """Return the option that makes a folder the root, as one types it."""
-    return f"--set benchmark.root={shlex.quote(str(folder))}"
-
-
-def _has_splits(folder: Path) -> bool:
-    return (folder / "train").is_dir() and (folder / "test").is_dir()
 
 
 def _merge(roots: list[Path], notes: _Notes, *, drawn: bool) -> dict[str, ClassFiles]:
@@ -474,7 +426,7 @@ def _by_domain(domains: Mapping[str, Path], notes: _Notes, *, drawn: bool) -> di
     """Return the classes of all domains as ``<domain>/<class>``."""
     classes: dict[str, ClassFiles] = {}
     for domain, root in domains.items():
-        if not _has_splits(root) and find_images(root).subfolders.keys() == {""}:
+        if not has_splits(root) and find_images(root).subfolders.keys() == {""}:
             raise DataError(
                 f"{str(root.absolute())!r} holds images alone, as a class does",
                 "if these folders are classes, leave benchmark.stream out",

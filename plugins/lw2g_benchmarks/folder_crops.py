@@ -43,7 +43,7 @@ def crops_by_class(
             continue
         splits: dict[str, tuple[ImageFile, ...]] = {}
         for split in SPLIT_FOLDERS:
-            found = [crop for crop in of_class if crop.path.relative_to(root).parts[0] == split]
+            found = [crop for crop in of_class if crop.path.relative_to(root).parts[0].lower() == split]
             if not found:
                 raise DataError(
                     f"benchmark.boxes: no box of class {name!r} is of an image in {str(root / split)!r}",

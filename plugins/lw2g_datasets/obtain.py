@@ -98,19 +98,16 @@ def _published(data: DataSet) -> int:
 
 def _by_routes(data: DataSet, root: Path, report: Report, say: Say, revision: str | None) -> None:
     """Fetch a data set by the first of its routes that leads there."""
-    failed: list[str] = []
-    for route in data.routes:
-        if isinstance(route, ByHand):
-            continue
+    why = f"{data.title} has no direct download"
+    routes = [route for route in data.routes if not isinstance(route, ByHand)]
+    for route in routes:
         try:
             _by_route(data, route, root, report, say, revision)
             return
         except (DataError, ConfigError) as error:
-            failed.append(str(error))
-            say(f"{route}: {error}")
-    why = f"{data.title} has no direct download"
-    if failed:
-        why = f"{data.title} could not be fetched ({failed[-1]})"
+            why = f"{data.title} could not be fetched ({error})"
+            if route is not routes[-1]:  # of the last one the error tells
+                say(f"{route}: {error}")
     remedy = "name an archive of yours with --from"
     pages = list(_pages(data))
     if pages:

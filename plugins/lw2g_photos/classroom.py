@@ -23,7 +23,7 @@ from lw2g.model.places import is_left_behind, leave_unmade
 from lw2g.model.rejection import TooFewImages
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
-from lw2g.pixels.found_images import image_endings
+from lw2g.pixels.found_images import image_endings, ways_out
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g_photos.class_folders import OTHER_FILES
@@ -115,7 +115,8 @@ class Classroom:
         self._session = session_of(Path(_NEW) if directory is None else directory)
         self._steps = 0
         self._has_session = False
-        self._left: list[Path] = []  # the models before classes that were forgotten since a step of learning
+        # of each step of the session the model to go back to; None of one that learned, which is unlearned
+        self._left: list[Path | None] = []
         self._model: TrainedModel | None = None
         self._shown = dict(_NOTHING)
         if directory is not None:
@@ -152,7 +153,12 @@ class Classroom:
         if doing is not None:
             what, began = doing
             busy = {"what": what, "seconds": round(time.monotonic() - began)}
-        limits = {"bytes": MOST_BYTES, "files": MOST_FILES, "extensions": sorted(image_endings())}
+        limits = {
+            "bytes": MOST_BYTES,
+            "files": MOST_FILES,
+            "extensions": sorted(image_endings()),
+            "ways": ways_out(),
+        }
         return self._shown | {"busy": busy, "limits": limits}
 
     def learn(self, uploads: Sequence[Upload], content: Content) -> None:
@@ -179,7 +185,7 @@ class Classroom:
                 said = [_as_sent(warning, names) for warning in report["warnings"]]
                 if changed := words_of_change(report.get("choice", {})):
                     said.append(changed)
-                self._left.clear()
+                self._left.append(None)
                 self._take(out, read_export(out, whole=True), model, report | {"warnings": said})
 
     def undo(self, at: str = "") -> None:
@@ -194,10 +200,10 @@ class Classroom:
         """
         with self._busy("undoing the last step"):
             self._require_seen(at)
-            if not self._left:
+            before = self._left[-1] if self._left else None
+            if before is None:
                 self._unlearn(None)
                 return
-            before = self._left[-1]
             saved = read_export(before, whole=True)
             model = live_model(saved, self._catalogue, **self._options)
             self._left.pop()
@@ -242,6 +248,8 @@ class Classroom:
             model, _ = unlearn(self._directory, name, self._catalogue, out=out, **self._options)
         if name is not None:
             self._left.append(self._directory)
+        elif self._left:
+            self._left.pop()
         self._take(out, read_export(out, whole=True), model, None, forgotten=name)
 
     def predict(self, upload: Upload, content: Content, reject: float) -> dict[str, Any]:
@@ -389,14 +397,15 @@ class Classroom:
             still = f"{before} still knows {forgotten}: to go back to it, undo the last step"
             check = {**check, "warnings": [still]}
         place = as_typed(str(directory.absolute()))
+        goes_back = bool(self._left) and self._left[-1] is not None
         self._directory = directory
         self._model = model
         self._shown = {
             "folder": place,
             "classes": classes,
             "steps": len(steps),
-            # where a class was forgotten earlier, the last step that learned would go, which nobody expects
-            "undo": bool(self._left) or (len(steps) > 0 and len(manifest.tasks) > 1 and not forgot),
+            # where a class was forgotten before, the last step that learned would go, which nobody expects
+            "undo": goes_back or (len(steps) > 0 and len(manifest.tasks) > 1 and not forgot),
             "forgot": forgot,
             # images that were set apart were asked when the step was learned, those left out just now
             "anew": lead is not None and lead.leaves_out,

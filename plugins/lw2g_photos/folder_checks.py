@@ -11,13 +11,12 @@ from lw2g.errors import ConfigError, DataError, as_word, counted, no_folder, sho
 from lw2g.ground.spelling import is_name
 from lw2g.model.places import require_free
 from lw2g.pixels.found_images import (
-    SPLITS,
     find_classes,
     find_images,
     image_endings,
     is_feature_file,
     is_hidden,
-    named_folders,
+    splits_in,
 )
 
 __all__ = ["first_names", "or_all_domains", "require_classes", "require_photos"]
@@ -110,7 +109,7 @@ def require_classes(folder: Path, backbone: str | None = None) -> None:
         elif loose:
             remedy += _or_above(folder)
         raise DataError(f"{str(folder)!r}: {what}", remedy)
-    _require_no_splits(folder, names)
+    _require_no_splits(folder)
     _require_no_domains(folder, names, backbone)
     if unprintable := [name for name in names if not is_name(name)]:
         raise DataError(f"no class can be called {shown(unprintable[0])}", "rename its folder")
@@ -164,22 +163,19 @@ def first_names(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _require_no_splits(folder: Path, names: Sequence[str]) -> None:
+def _require_no_splits(folder: Path) -> None:
     """Refuse the root of a data set: its splits would be learned as classes.
 
     Raises:
         DataError: All folders are called as splits are, and there are folders in them.
     """
-    if not set(names) <= SPLITS:
+    splits = splits_in(folder)
+    if not splits:
         return
-    for name in names:
-        if not any(entry.is_dir() for entry in (folder / name).iterdir()):
-            return
-    splits = " and ".join(f"{name}/" for name in names)
-    first = next((name for name in names if name.startswith("train")), names[0])
+    named = " and ".join(f"{split.name}/" for split in splits)
     raise DataError(
-        f"{str(folder)!r} holds {splits} and no classes",
-        f"the class folders are in {as_word(folder / first)}: give that",
+        f"{str(folder)!r} holds {named} and no classes",
+        f"the class folders are in {as_word(splits[0])}: give that",
     )
 
 
@@ -189,13 +185,10 @@ def _require_no_domains(folder: Path, names: Sequence[str], backbone: str | None
     Raises:
         DataError: In each folder lie splits alone, and folders in all of these.
     """
-    below = [named_folders(folder / name) for name in names]
-    splits = [split for inside in below for (split, *_) in inside.values()]
-    if not all(inside and inside.keys() <= SPLITS for inside in below):
+    splits = [splits_in(folder / name) for name in names]
+    if not all(splits):
         return
-    if not all(named_folders(split) for split in splits):
-        return
-    first = next((split for split in splits if split.name.startswith("train")), splits[0])
+    first = splits[0][0]
     raise DataError(
         f"{str(folder)!r} holds domains with splits ({first.relative_to(folder)}, ...) and no classes",
         f"give {as_word(first)} for one domain"

@@ -93,7 +93,7 @@ def start(folder: Path, out: Path, as_json: bool, settings: dict[str, Any], **op
 @option_of(photographs.learn, "out", metavar="MODEL2")
 @option_of(photographs.learn, "test", metavar="FOLDER2")
 @box_options(photographs.start)
-@option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS", cls=Further)
+@option_of(photographs.learn, "max_loss", type=FiniteRange(min=0), metavar="POINTS")
 @options_of(photographs.learn, "device", "weights")
 @_JSON
 def learn(model: Path, folder: Path, as_json: bool, **options: Any) -> None:

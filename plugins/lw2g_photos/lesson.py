@@ -14,7 +14,7 @@ from lw2g.model.manifest import Manifest
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
-from lw2g.pixels.found_images import SPLITS
+from lw2g.pixels.found_images import is_split
 from lw2g.registry.catalogue import Catalogue
 from lw2g.runtime.telling import Telling
 from lw2g_photos.class_crops import class_crops
@@ -188,7 +188,7 @@ def _called(source: Path | LabelledImages | None) -> str:
     if isinstance(source, LabelledImages):
         return "a program"
     place = source.absolute()
-    return f"{place.parent.name}/{place.name}" if place.name in SPLITS else place.name
+    return f"{place.parent.name}/{place.name}" if is_split(place.name) else place.name
 
 
 def read_rows(read: Callable[..., Lesson], feed: Callable[[Lesson], T]) -> T:

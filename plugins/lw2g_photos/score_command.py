@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lw2g.api.recorded import ClassCheck, accuracy_words
+from lw2g.api.recorded import ClassCheck
 from lw2g.cli.paths import AnyPath, ModelPath, require_model_first
 from lw2g.cli.shared_options import RejectRate, box_options, json_option
 from lw2g.cli.signals import saying_what_is_left
@@ -17,7 +17,7 @@ from lw2g.cli.signature import LongCommand, help_of, option_of, options_of
 from lw2g.errors import counted, is_counted
 from lw2g.runtime.console import console, note, number, printable, table
 from lw2g_photos import photographs
-from lw2g_photos.step_words import calibration_words, lowest_classes
+from lw2g_photos.step_words import calibration_words, lowest_classes, words_of_test
 
 __all__ = ["test"]
 
@@ -54,12 +54,7 @@ def test(model: Path, folder: Path, every_class: bool, as_json: bool, **options:
             wrong = ", ".join(f"{name} ({count})" for name, count in row["taken_for"][:3])
             rows.append((row["class"], wrong, str(row["images"]), number(row["recall"], 0)))
         console().print(table("", ("class", "taken for", "images", "found %"), rows, left=2))
-    learned = ""
-    if scored["learned"]:
-        which = "all" if scored["learned"] == scored["images"] else scored["learned"]
-        learned = f", of which it has learned {which},"
-    where = f"{counted(scored['images'], 'image')}{learned} of {counted(len(scored['classes']), 'class')}"
-    said = accuracy_words(scored["accuracy"], scored["interval"], scored["images"], where)
+    said = words_of_test(scored, f" of {counted(len(scored['classes']), 'class')}")
     click.echo(f"accuracy: {said}")
     if scored["learned"]:
         note("of images that the model has not learned, fewer may be right")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lw2g.api.recorded import accuracy_words, leading_check, words_of_change
+from lw2g.api.recorded import leading_check, words_of_change
 from lw2g.errors import counted
+from lw2g_photos.step_words import words_of_test
 
 __all__ = ["StepReport", "learned", "tested", "unlearned"]
 
@@ -59,6 +60,4 @@ def _head_changed(report: Mapping[str, Any]) -> str:
 
 def tested(report: Mapping[str, Any]) -> StepReport:
     """Return the report of test."""
-    images = counted(report["images"], "image")
-    accuracy = accuracy_words(report["accuracy"], report["interval"], report["images"], images)
-    return StepReport(report, f"of a test: accuracy {accuracy}")
+    return StepReport(report, f"of a test: accuracy {words_of_test(report)}")

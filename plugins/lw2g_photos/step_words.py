@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from lw2g.api.recorded import words_of_change
+from lw2g.api.recorded import accuracy_words, words_of_change
 from lw2g.errors import counted, is_counted, share_of
 from lw2g.model.places import free_folder
 from lw2g.results.leading_check import ClassCheck, leading_check
@@ -22,6 +22,7 @@ __all__ = [
     "new_folder",
     "old_classes_words",
     "step_lines",
+    "words_of_test",
 ]
 
 _LOWEST = 3
@@ -72,6 +73,29 @@ def calibration_words(ece: float, whose: str = "probabilities") -> str:
     'probabilities are off by 3.1 points on average (calibration error, ECE of 15 bins)'
     """
     return f"{whose} are off by {ece:.1f} points on average (calibration error, ECE of 15 bins)"
+
+
+def words_of_test(scored: Mapping[str, Any], of: str = "") -> str:
+    """Return how many images of a test are right, and how many of them the model has learned.
+
+    Args:
+        scored: As :func:`lw2g.test` returns it.
+        of: What stands behind the number of images, with a space before it.
+
+    >>> found = {"accuracy": 100.0, "interval": (88.6, 100.0), "images": 30, "learned": 0}
+    >>> words_of_test(found, " of 2 classes")
+    '100.0 % of 30 images of 2 classes (95 % interval 88.6 to 100.0)'
+    >>> words_of_test({**found, "learned": 30})
+    '100.0 % of 30 images, of which it has learned all'
+    """
+    images, num_learned = scored["images"], scored["learned"]
+    has_learned_all = num_learned == images
+    learned = ""
+    if num_learned:
+        learned = f", of which it has learned {'all' if has_learned_all else num_learned}{',' if of else ''}"
+    # images that were all learned say nothing of others, so that no interval holds what these would give
+    interval = None if has_learned_all else scored["interval"]
+    return accuracy_words(scored["accuracy"], interval, images, f"{counted(images, 'image')}{learned}{of}")
 
 
 def made_from(model: str, before: Path | None) -> str:

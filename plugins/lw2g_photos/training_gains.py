@@ -74,26 +74,26 @@ class TrainingGain:
 
     @property
     def words(self) -> str:
-        """Whether training may help, and on how many streams it gained or lost; the page has the rest.
+        """Whether training may help, and then on how many streams it gained or lost; the page has the rest.
 
         >>> TrainingGain(least=0.5, most=2.0, streams=2, above=1).words
         'training the backbone may help: 1 of our 2 experiments with about as many images a class gained \
 clearly (+0.5 to +2.0 points; docs/worth.md)'
+        >>> TrainingGain(least=-1.0, most=2.0, streams=2, above=1, below=1).words
+        'training the backbone: no clear gain to expect (docs/worth.md)'
         """
+        if not self.advised:  # counts would help nobody who has nothing to try
+            return f"training the backbone: no clear gain to expect ({_PAGE})"
         experiments = "one experiment" if self.streams == 1 else f"{self.streams} experiments"
         like = f"our {experiments} with about as many images a class"
-        if self.above:
-            verdict = " may help:" if self.advised else ": no advice, as"
-            which = like if self.streams == 1 else f"{self.above} of {like}"
-            words = f"{verdict} {which} gained clearly"
-        else:
-            words = f": no clear gain in {like}"
+        which = like if self.streams == 1 else f"{self.above} of {like}"
+        words = f"{which} gained clearly"
         if self.chosen:  # what is reported of images of a choice is no finding of its own
             words += f" (the method was chosen on images of {self.chosen})"
         if self.below:
-            words += f", {self.below} lost{'' if self.above else ' clearly'}"
+            words += f", {self.below} lost"
         ends = dict.fromkeys(f"{round(end, 1) + 0:+.1f}" for end in (self.least, self.most))
-        return f"training the backbone{words} ({' to '.join(ends)} points; {_PAGE})"
+        return f"training the backbone may help: {words} ({' to '.join(ends)} points; {_PAGE})"
 
 
 @lru_cache(maxsize=1)

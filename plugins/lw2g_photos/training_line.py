@@ -9,7 +9,7 @@ from typing import Any
 
 from lw2g.api.arguments import as_typed, for_folder
 from lw2g.config.describe import plain
-from lw2g.pixels.found_images import named_folders
+from lw2g.pixels.found_images import named_folders, split_folder
 
 __all__ = ["training_command"]
 
@@ -58,7 +58,7 @@ def _ids_below(root: Path, files: Sequence[str]) -> list[str]:
 
 def _root_of(folder: Path) -> Path:
     """Return the folder, or the one above where that has its classes in ``test/``, too."""
-    test = folder.parent / "test"
-    if folder.name != "train" or not test.is_dir():
+    test = split_folder(folder.parent, "test")
+    if folder.name.lower() != "train" or not test.is_dir():
         return folder
     return folder.parent if named_folders(test).keys() == named_folders(folder).keys() else folder

@@ -55,6 +55,32 @@ def test_tree_loads(tree):
     assert made.deviations == ()
 
 
+@pytest.mark.parametrize("names", [("TRAIN", "TEST"), ("Train", "Test")])
+def test_splits_may_be_capitalised(tree, names):
+    """They are read as train/ and test/; what is found is named as it lies there."""
+    for split, name in zip(("train", "test"), names, strict=True):
+        (tree / split).rename(tree / f"{name}-")  # in two steps: a disk may not tell the cases apart
+        (tree / f"{name}-").rename(tree / name)
+    made = stream(tree)
+    assert made.class_names == ("ant", "bee", "cat")
+    assert [(len(task.train), len(task.test)) for task in made.tasks] == [(4, 2)] * 3
+    assert made.tasks[1].train.ids[0] == f"insects/{names[0]}/bee/0.png"
+    with pytest.raises(DataError, match=f"a split of '{tree}'"):
+        stream(tree / names[0])
+    with pytest.raises(DataError, match="so there is nothing to draw"):
+        stream(tree, test_share=0.5)
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_splits_of_other_names_are_no_classes(tree, share):
+    """They are not learned as classes, neither drawn from nor advised to be."""
+    (tree / "train").rename(tree / "Training")
+    (tree / "test").rename(tree / "Val")
+    remedy = f"draw the test images: benchmark.root={tree}/Training benchmark.test_share=0.2"
+    with pytest.raises(DataError, match=f"holds Training/ and Val/ and no classes; .*{remedy}"):
+        stream(tree, test_share=share)
+
+
 def test_names_of_folders_cannot_steer_the_terminal(tmp_path, capsys):
     """Control characters of a class come out escaped, in what is said while images are read and in errors."""
     tree = make_tree(tmp_path / "\x1b[2Jinsects", ("\x1b[2Jant", "bee"))

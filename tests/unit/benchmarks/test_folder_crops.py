@@ -27,14 +27,15 @@ def ids(of: TaskStream, split: str) -> set[str]:
     return found
 
 
-def test_boxes_of_train_and_test_are_the_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("train", "test"), [("train", "test"), ("Train", "TEST")])
+def test_boxes_of_train_and_test_are_the_classes(tmp_path: Path, train: str, test: str) -> None:
     """Images below train/ and test/ give the splits; a crop is named by image and number."""
     root = tmp_path / "root"
-    scenes = draw_scenes(root, ["train/a.png", "train/b.png", "test/c.png", "val/d.png"])
+    scenes = draw_scenes(root, [f"{train}/a.png", f"{train}/b.png", f"{test}/c.png", "val/d.png"])
     found = stream(root, write_boxes("yolo", tmp_path / "set", scenes))
     assert found.class_names == NAMES
-    assert ids(found, "train") == {f"root/train/{name}.png#{k}" for name in "ab" for k in (1, 2, 3)}
-    assert ids(found, "test") == {f"root/test/c.png#{k}" for k in (1, 2, 3)}
+    assert ids(found, "train") == {f"root/{train}/{name}.png#{k}" for name in "ab" for k in (1, 2, 3)}
+    assert ids(found, "test") == {f"root/{test}/c.png#{k}" for k in (1, 2, 3)}
     assert found.notes == ("root: 3 boxes of images outside train/ and test/ left out",)
     data = found.tasks[1].train
     image = data.source.image(int(data.indices[0]))
@@ -42,7 +43,7 @@ def test_boxes_of_train_and_test_are_the_classes(tmp_path: Path) -> None:
     navy = torch.tensor([0, 0, 128], dtype=torch.uint8)[:, None, None]
     assert bool((image == navy).all(0).any())
     data.source._paths[0].path.touch()  # type: ignore[attr-defined]
-    assert data.source.changed(data.indices) == f"{root}/train/a.png"  # type: ignore[attr-defined]
+    assert data.source.changed(data.indices) == f"{root}/{train}/a.png"  # type: ignore[attr-defined]
 
 
 def test_boxes_of_one_image_are_drawn_into_one_split(tmp_path: Path) -> None:

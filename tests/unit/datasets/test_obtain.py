@@ -121,6 +121,18 @@ def test_routes_are_tried_in_order(host, get):
     assert "answers 404" in said[0]
 
 
+@pytest.mark.parametrize("routes", [1, 2])
+def test_each_failure_is_told_once(host, quiet, tmp_path, routes):
+    """Of the last route by the error alone, of those before it by a note."""
+    addresses = [f"{host.address}/none{number}" for number in range(routes)]
+    lost = [FileRoute(file=RemoteFile(name="b.zip", url=address)) for address in addresses]
+    said: list[str] = []
+    with pytest.raises(DataError) as caught:
+        obtain(data_set(*lost, ByHand(where="a page")), tmp_path / "root", quiet, said.append)
+    assert [line.partition(": ")[0] for line in said] == addresses[:-1]
+    assert str(caught.value).count(f"{addresses[-1]} answers 404") == 1
+
+
 @pytest.mark.parametrize("remote", [False, True])
 def test_an_archive_of_the_users(host, get, tmp_path, remote):
     """A file or an address is unpacked if it is the published archive, or none has a known checksum."""

@@ -142,13 +142,27 @@ def test_the_neighbours_of_a_class_are_looked_at_until_one_is_none(
     assert told.value.remedy.endswith(f"; or, if 'ant' is a class, {above}")
 
 
-def test_domains_with_splits_are_no_classes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "splits", [("train", "test"), ("TRAIN", "TEST"), ("Train", "Val"), ("training", "valid")]
+)
+def test_splits_are_no_classes(tmp_path: Path, splits: tuple[str, str]) -> None:
+    """However they are called: the folder to give is named, by every command that reads class folders."""
+    root = _written(tmp_path, *(f"{split}/{name}/1.png" for split in splits for name in ("ant", "bee")))
+    train, test = splits
+    for read in (require_classes, read_class_folders):
+        with pytest.raises(DataError, match=f"holds {train}/ and {test}/ and no classes") as told:
+            read(root)
+        assert told.value.remedy == f"the class folders are in {root / train}: give that"
+
+
+@pytest.mark.parametrize("train", ["train", "Train"])
+def test_domains_with_splits_are_no_classes(tmp_path: Path, train: str) -> None:
     """What to give is told, and a run on all of them with the options that were typed; none of a model."""
-    names = [f"my {domain}/{split}/ant/1.png" for domain in ("Art", "Real") for split in ("test", "train")]
+    names = [f"my {domain}/{split}/ant/1.png" for domain in ("Art", "Real") for split in ("test", train)]
     root = _written(tmp_path, *names)
     with pytest.raises(DataError, match=r"holds domains with splits .* and no classes") as told:
         require_classes(root, "--backbone vit-tiny --weights w.pt")
-    one = f"give '{root}/my Art/train' for one domain"
+    one = f"give '{root}/my Art/{train}' for one domain"
     run = "lw2g run --recommended --backbone vit-tiny --weights w.pt --benchmark folder"
     every = f"{run} --set benchmark.root={root} --set benchmark.stream=domains"
     assert told.value.remedy == f"{one}, or for all of them: {every}"

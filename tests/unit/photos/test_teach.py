@@ -242,7 +242,7 @@ def test_folders_in_a_class_are_read_as_in_a_terminal(server: Server) -> None:
     image = png(3, 0)
     splits = upload(("train/cat", "1.png", png(2, 0)), ("test/cat", "2.png", image))
     status, answer = ask(server, "/learn", splits)
-    told = "the folder holds test/ and train/ and no classes; the class folders are in 'train': give that"
+    told = "the folder holds train/ and test/ and no classes; the class folders are in 'train': give that"
     assert (status, answer["error"]) == (400, told)
     sent = upload(("glass", "1.png", png(2, 0)), ("glass/close", "2.png", png(2, 1)), ("cat", "3.png", image))
     state = ask(server, "/learn", sent)[1]
@@ -593,9 +593,29 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     # nor is it told once a later step is undone: old classes were asked while the class was known
     assert ask(server, "/learn", pictures("pale", 4))[1]["undo"]
     undone = ask(server, "/undo", b"")[1]
-    assert (undone["undo"], undone["forgot"], undone["cost"]) == (False, True, "")
+    assert (undone["undo"], undone["forgot"], undone["cost"]) == (True, True, "")
     again = ask(server, "/learn", pictures("light", 2))[1]
     assert "a class of this name was forgotten before: light" in again["check"]["warnings"]
+
+
+def test_undo_goes_back_through_steps_of_both_kinds(server: Server) -> None:
+    """What was forgotten before a later step comes back, too; before the page was opened it does not."""
+    taught = ask(server, "/learn", pictures("light", 2))[1]
+    ask(server, "/forget", b"", query={"name": "black"})
+    ask(server, "/learn", pictures("white", 3))
+    ask(server, "/forget", b"", query={"name": "grey"})
+    known = [names(ask(server, "/undo", b"")[1]) for _ in range(2)]
+    assert known == [["grey", "light", "white"], ["grey", "light"]]
+    at = server.classroom.newest
+    back = ask(server, "/undo", b"")[1]
+    assert (back["folder"], names(back), back["undo"]) == (taught["folder"], names(taught), True)
+    undone = ask(server, "/undo", b"")[1]
+    assert (names(undone), undone["undo"], undone["forgot"]) == (["black", "grey"], False, False)
+    assert at is not None
+    later = Classroom(at, load_catalogue(), device="cpu")
+    state = later.state()
+    later.close()
+    assert (state["undo"], state["forgot"]) == (False, True)
 
 
 @contextmanager
@@ -676,6 +696,7 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.locator("#check td:nth-child(2)").all_inner_texts() == ["", ""]
         assert "taken for" not in page.inner_text("#check")  # all were found
         assert "no step of learning" in page.get_attribute("#undo", "title")
+        assert page.is_hidden("#stuck")
         page.select_option("#reject", "0.1")
         assert page.is_hidden("#few")
         page.select_option("#reject", "0.05")
@@ -715,7 +736,9 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
         assert page.inner_text("#cost") == ""
         assert page.is_enabled("#undo")
         page.evaluate("show", ask(server, "/state")[1] | {"undo": False})
-        assert page.get_attribute("#undo", "title") == "What was forgotten earlier cannot be undone here"
+        assert page.inner_text("#stuck").startswith(
+            "A class was forgotten before the page was opened: a folder"
+        )
         # few were set apart, so that all are asked again, of the model as it is now
         assert page.inner_text("#last") == "Last check"
         page.evaluate("show", ask(server, "/state")[1] | {"anew": False})
@@ -826,6 +849,29 @@ def test_images_without_a_folder_are_taught_by_the_name_of_their_class(
         page.set_input_files("#files", tmp_path / "notes.txt")
         page.wait_for_selector("#message .error:has-text('no images that can be read (1 .txt)')")
         assert page.is_hidden("#loose")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_heic")
+def test_what_is_passed_over_is_told_before_anything_is_taught(server: Server, tmp_path: Path) -> None:
+    """Beside the field for the class, and with what makes photos of phones readable."""
+    image = folder(tmp_path, "any", 2) / "0.png"
+    phone, notes = tmp_path / "1.HEIC", tmp_path / "notes.txt"
+    for path in (phone, notes):
+        path.write_bytes(b"none")
+    way = "convert HEIC to JPEG or PNG, or for HEIC pip install pillow-heif"
+    with in_browser() as page:
+        page.goto(server.address)
+        page.wait_for_selector("#classes tr")
+        page.set_input_files("#files", phone)
+        page.wait_for_selector(f"#message .error:has-text('no images that can be read (1 .heic): {way}')")
+        page.set_input_files("#files", [image, phone, notes])
+        page.wait_for_selector("#loose:has-text('Class of the 1 image (passed over: 1 .heic, 1 .txt):')")
+        assert page.inner_text("#message") == way
+        page.fill("#named", "light")
+        page.keyboard.press("Enter")
+        told = f"learned 1 image, passed over 1 .heic, 1 .txt ({way}); the model is now"
+        page.wait_for_selector(f"#message:has-text('{told}')")
 
 
 @pytest.mark.slow

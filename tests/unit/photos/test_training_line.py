@@ -55,23 +55,24 @@ def test_what_is_known_is_filled_in(images: list[int], options: dict[str, Any], 
     assert found == ("" if expected is None else f"lw2g run --trained {expected} --out runs/photos")
 
 
+@pytest.mark.parametrize(("train", "test"), [("train", "test"), ("TRAIN", "Test")])
 @pytest.mark.parametrize(
     ("tested", "expected"),
-    [(("a", "b"), "{} --set benchmark.increment=2"), (("a",), "{}/train --set benchmark.test_share=0.2 ")],
+    [(("a", "b"), "{} --set benchmark.increment=2"), (("a",), "{}/{} --set benchmark.test_share=0.2 ")],
 )
 def test_a_split_is_trained_on_where_the_other_tests(
-    tested: tuple[str, ...], expected: str, tmp_path: Path
+    tested: tuple[str, ...], expected: str, train: str, test: str, tmp_path: Path
 ) -> None:
     """`DIR/train` beside a `DIR/test` of the same classes: the root is `DIR`, and no image is drawn."""
-    for name in ("train/a", "train/b", *(f"test/{name}" for name in tested)):
+    for name in (f"{train}/a", f"{train}/b", *(f"{test}/{name}" for name in tested)):
         (tmp_path / name).mkdir(parents=True)
-    bad = [str(tmp_path / f"{place}/a/bad 1.png") for place in ("train", "test")]
-    found = training_command(tmp_path / "train", made_of([8] * 2, bad), NOT_GIVEN)
-    assert f"benchmark.root={expected.format(tmp_path)}" in found
+    bad = [str(tmp_path / f"{place}/a/bad 1.png") for place in (train, test)]
+    found = training_command(tmp_path / train, made_of([8] * 2, bad), NOT_GIVEN)
+    assert f"benchmark.root={expected.format(tmp_path, train)}" in found
     *_, excluded, _, out = shlex.split(found)
-    assert out == f"runs/{tmp_path.name if len(tested) > 1 else 'train'}"
+    assert out == f"runs/{tmp_path.name if len(tested) > 1 else train}"
     excluded = excluded.removeprefix("benchmark.exclude=")
-    ids = ["train/a/bad 1.png"]  # as runs on that root call them
+    ids = [f"{train}/a/bad 1.png"]  # as runs on that root call them
     if len(tested) > 1:
-        ids = [f"{tmp_path.name}/{place}/a/bad 1.png" for place in ("train", "test")]
+        ids = [f"{tmp_path.name}/{place}/a/bad 1.png" for place in (train, test)]
     assert json.loads(excluded) == ids

@@ -382,7 +382,7 @@ def test_wrong_folders_are_one_line(models: dict[str, Path], glyphs: Path, tmp_p
         ("gone", "no folder"),
         (
             "splits",
-            "holds test/ and train/ and no classes; the class folders are in .*train: give that$",
+            "holds train/ and test/ and no classes; the class folders are in .*train: give that$",
         ),
     ):
         done = command("learn", models["first"], tmp_path / folder, "--out", tmp_path / "out")
@@ -698,7 +698,7 @@ def test_a_file_that_is_no_image_is_as_if_it_were_not_there(
     assert done.stderr.count("z4.png'\n") == 1
     assert same(tmp_path / "out", models["cat"])
     scored = command("test", tmp_path / "out", tmp_path / "new")
-    assert scored.stdout.count("of 24 images, of which it has learned all, of 1 class") == 1
+    assert scored.stdout.count("of 24 images, of which it has learned all, of 1 class\n") == 1
     assert scored.stderr.count("left out 5 of 30 images, first") == 1
     assert f"left out 1 of 25 images, first '{tmp_path}/new/cat/z4.png'" in scored.stderr
     # where the head is chosen, too

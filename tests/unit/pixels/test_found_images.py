@@ -14,7 +14,10 @@ from lw2g.pixels.found_images import (
     find_classes,
     find_images,
     image_ending,
+    is_split,
     passed_over,
+    split_folder,
+    splits_in,
 )
 from lw2g.pixels.image_files import FORMATS, examine_image, read_image
 
@@ -149,3 +152,27 @@ def test_other_layouts_are_no_domains(tmp_path, names):
     """One shared name, names of their own, or images beside the folders: the class folders are classes."""
     touch(tmp_path, *names, *(f"bee/{number}.png" for number in range(2, 5)))
     assert domains_below(find_classes(tmp_path)) is None
+
+
+@pytest.mark.parametrize("write", [str.lower, str.upper, str.capitalize])
+def test_splits_are_known_in_any_case(tmp_path, write):
+    """Folders called Train and VAL are no classes, unless they hold images alone or lie beside classes."""
+    names = [write(name) for name in ("test", "training", "val")]
+    assert all(map(is_split, names))
+    touch(tmp_path, *(f"{name}/ant/1.png" for name in names))
+    assert [split.name for split in splits_in(tmp_path)] == [names[1], names[0], names[2]]
+    assert split_folder(tmp_path, "test") == tmp_path / names[0]
+    assert split_folder(tmp_path, "train") == tmp_path / "train", "there is none"
+    touch(tmp_path, f"{write('train')}/1.png")
+    assert splits_in(tmp_path) == ()
+    touch(tmp_path, f"{write('train')}/ant/1.png", f".{write('seen')}/1.png")
+    assert len(splits_in(tmp_path)) == 4
+    touch(tmp_path, "dog/ant/1.png")
+    assert splits_in(tmp_path) == ()
+
+
+def test_the_split_as_it_is_written_goes_before_others(tmp_path):
+    """Where train and Train are two folders."""
+    touch(tmp_path, "Train/ant/1.png", "train/ant/1.png")
+    assert split_folder(tmp_path, "train") == tmp_path / "train"
+    assert split_folder(tmp_path / "nowhere", "train") == tmp_path / "nowhere/train"
