@@ -243,7 +243,7 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
     same = ""
     over = "images of this one order"
     if len(answers) > 1 and interval.alike:
-        same = f", the same with each of {varied_in_words(answers)}"
+        same = f", the same with each of {varied_in_words(answers, averaged=False)}"
         over = "images"
     elif len(answers) > 1:
         over = over_in_words(answers)
