@@ -137,19 +137,22 @@ class Experiment:
         Raises:
             Lw2gError: It cannot be run, and nothing is missing; or the directory is in use.
         """
-        from lw2g.lifecycle.estimate import missing_packages, missing_parts
+        from lw2g.lifecycle.estimate import missing_packages, missing_parts, seconds_to_start
 
         if out is not None:
             require_new(self.config, out, inputs=self.reads)
         packages = missing_packages(self.config, self.catalogue)
         try:
-            return self._estimate(tasks).times(runs), packages
+            cost = self._estimate(tasks)
         except (ConfigError, DataError):
             # without its data or weights there is nothing to measure, and a list of them to give
             missing = missing_parts(self.config, self.catalogue)
             if not missing:
                 raise
             return None, missing + packages
+        if runs > 1:  # each is a process of its own
+            cost = cost.in_process(seconds_to_start())
+        return cost.times(runs), packages
 
     def _estimate(self, tasks: int | None) -> Estimate:
         from lw2g.lifecycle.estimate import estimate

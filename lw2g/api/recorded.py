@@ -176,24 +176,10 @@ class Recorded:
     @cached_property
     def unfinished(self) -> str:
         """How far a run is that has not learned its whole stream, in a line; empty for a finished one."""
-        from lw2g.results.found_runs import read_run
+        from lw2g.results.found_runs import unfinished_in_words
 
-        done = len(self.content["accuracy_matrix"])
-        total = self.content.get("tasks")
-        if total is None or done >= total:
-            return ""
-        text = f"unfinished: {done} of {total} tasks learned"
-        if not (self.run / CONFIG).exists():  # a record without its run cannot go on
-            return text
-        found = read_run(self.run)
-        if found is not None and found.state == "running":
-            return found.under_way
-        state = "" if found is None else found.state
-        ways = {
-            "interrupted": f"; go on: lw2g resume {as_word(self.run)}",
-            "stopped": f"; go on: lw2g continue {as_word(self.run)}",
-        }
-        return f"{text} ({state}){ways.get(state, '')}"
+        told = unfinished_in_words(self.run, self.content)
+        return f"unfinished: {told}" if told and not told.startswith("running") else told
 
     def require_whole_answers(self) -> None:
         """Refuse predictions that are not those that the record lists; it may have none beside it.
@@ -258,7 +244,7 @@ def interval_of(records: Mapping[Path, Mapping[str, Any]]) -> str:
     same = ""
     over = "images of this one order"
     if len(answers) > 1 and interval.alike:
-        same = f", the same with each of {varied_in_words(answers)}"
+        same = f", the same with each of {varied_in_words(answers, averaged=False)}"
         over = "images"
     elif len(answers) > 1:
         over = over_in_words(answers)

@@ -345,7 +345,17 @@ class Verification(Tabular):
         """Which test images were trained on, in words; empty for none."""
         from lw2g.results.verification import TEST_IMAGES
 
-        return next((verdict.text for verdict in self.verdicts if verdict.what == TEST_IMAGES), "")
+        return self._told_of(TEST_IMAGES)
+
+    @property
+    def unfinished(self) -> str:
+        """How far an unfinished run is, and what goes on; empty of a finished one."""
+        from lw2g.results.verification import UNFINISHED
+
+        return self._told_of(UNFINISHED)
+
+    def _told_of(self, what: str) -> str:
+        return next((verdict.text for verdict in self.verdicts if verdict.what == what), "")
 
     def __bool__(self) -> bool:
         return self.holds
@@ -356,7 +366,11 @@ class Verification(Tabular):
 
     def __repr__(self) -> str:
         if self.holds:
-            return "<everything holds>"
+            return (
+                f"<unfinished: {self.unfinished}; what is there holds>"
+                if self.unfinished
+                else "<everything holds>"
+            )
         return f"<{len(self.broken)} of {len(self.verdicts)} do not hold>"
 
 

@@ -83,7 +83,8 @@ def _cost_lines(plan: Plan, to_run: Sequence[Cell]) -> Iterator[str]:
         memory += f" and {in_units(max(of_device))} of the device"
     kinds = counted(len({id(cost) for cost in known}), "kind")
     line = (
-        f"one after the other on {known[0].device}: time {_clock(seconds)}, {memory}, "
+        f"one after the other on {known[0].device}: time {_clock(seconds)} "
+        f"({known[0].starting:.0f} s of each to start), {memory}, "
         f"disk {in_units(sum(cost.disk for cost in known))}"
     )
     jobs = plan.executor.get("jobs") or 1

@@ -76,7 +76,9 @@ def _in_a_line(cost: Estimate) -> str:
     memory = in_units(cost.memory)
     if cost.device_memory is not None:
         memory += f" and {in_units(cost.device_memory)} of the device"
-    took = timedelta(seconds=round(cost.seconds))
+    took = str(timedelta(seconds=round(cost.seconds)))
+    if cost.starting:
+        took += f" ({cost.starting:.0f} s of each to start)"
     return (
         f"{runs}{counted(cost.tasks, 'task')}, {train} training and {test} test images, on {cost.device}: "
         f"time {took}, memory {memory}, disk {in_units(cost.disk)} "

@@ -84,8 +84,10 @@ def _cells(experiment: Experiment, values: dict[str, Any]) -> Sequence[Cell]:
 
     cells = cells_of(experiment, seeds=values["seeds"] or (), orders=values["orders"] or ())
     order = cells[0].settings.get("benchmark.order")
-    if values["orders"] is not None and order != experiment.config.benchmark.config.order:
-        note(f"--orders draws class orders: benchmark.order={order}")
+    if values["orders"] is not None:
+        configured = experiment.config.benchmark.config.order
+        if order != configured:  # which a file may say, such as one of `lw2g config`, or nobody
+            note(f"--orders draws class orders: benchmark.order={order}, not {configured}")
     return cells
 
 

@@ -86,7 +86,7 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         ConfigError: Two of ``--recommended``, ``--trained`` and ``--baseline`` name a baseline, or an option
-            stands alone and behind ``--set``.
+            stands alone and behind ``--set``, or what is set there contradicts one.
     """
     options: dict[str, Any] = {}
     word = word_of_method(values, "--{}")
@@ -96,6 +96,10 @@ def typed_options(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, dotted in {**SHORT, "seeds": SHORT["seed"], "orders": "benchmark.order_seed"}.items():
         if dotted in settings and values.get(name) is not None:
             raise ConfigError(f"{dotted} is given twice: as --{name} and as --set {dotted}", "leave one out")
+    if values.get("orders") is not None and settings.get("benchmark.order") == "natural":
+        raise ConfigError(
+            "--orders draws class orders, and --set benchmark.order=natural none", "leave one out"
+        )
     # what is typed overrides what such a word stands for
     options |= settings
     alone = {name: values.get(name) for name in (*SHORT, "trackers")}

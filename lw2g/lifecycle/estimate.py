@@ -8,6 +8,8 @@ tasks lie on the line through the two. That is right to about 50 %.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -33,12 +35,14 @@ from lw2g.runtime.ranks import on_its_device
 from lw2g.runtime.returned import stream_of
 from lw2g.runtime.threads import suited_threads
 
-__all__ = ["Estimate", "estimate", "missing_packages", "missing_parts"]
+__all__ = ["Estimate", "estimate", "missing_packages", "missing_parts", "seconds_to_start"]
 
 _NOISE = 1.15
 """Below this ratio two measurements of the same work are taken as equal."""
 _ROW = 24
 """Bytes of a test sample in a file of predictions: six columns of int32."""
+_START = "import lw2g.cli.run_command, lw2g.lifecycle.runner"
+"""What each process of a run does before it opens data and weights."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +63,8 @@ class Estimate:
         trained: How many tasks, from the first on, train; None: all.
         done: How many tasks a fork takes over.
         notes: What the run will tell of its data.
+        starting: Seconds that each run takes to start as a process of its own, which ``seconds`` holds; 0 for
+            one run alone.
     """
 
     seconds: float
@@ -72,6 +78,11 @@ class Estimate:
     trained: int | None = None
     done: int = 0
     notes: tuple[str, ...] = ()
+    starting: float = 0.0
+
+    def in_process(self, starting: float) -> Estimate:
+        """Return the cost of a run that takes so many seconds to start as a process of its own."""
+        return attrs.evolve(self, seconds=self.seconds + starting, starting=starting)
 
     def times(self, runs: int) -> Estimate:
         """Return the cost of several runs that differ only in seed."""
@@ -80,6 +91,13 @@ class Estimate:
     def as_mapping(self) -> dict[str, Any]:
         """Return a JSON-able mapping."""
         return attrs.asdict(self)
+
+
+def seconds_to_start() -> float:
+    """Return how long a process takes to start and import what a run needs, measured on one."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", _START], stdin=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
 
 
 def missing_packages(config: ExperimentConfig, catalogue: Catalogue) -> list[str]:

@@ -344,7 +344,7 @@ class Rehearsal:
         if parts.growth.collects_evidence:
             least = max(least, 2 * GROUPS)
         wanted = _BATCHES * (batch_size_of(parts.config.baseline.config) or _BATCH)
-        train = min(wanted, max(least, affordable))
+        train = max(least, min(wanted, affordable))
         # two full batches are enough to tell the seconds of the others
         test = max(least, min(affordable, 2 * parts.config.run.evaluation_batch))
         return train, test

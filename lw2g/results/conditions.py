@@ -12,6 +12,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import OFFICIAL
+from lw2g.config.roles import keys_of_role
 from lw2g.config.toml import flat
 from lw2g.disk.protocol import digest_of, protocol_name
 from lw2g.errors import ConfigError
@@ -204,7 +205,8 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     if "checkpoints" not in mixed:
         yield f"backbone {weights_name(run.record, catalogue)}"
     if "protocols" not in mixed:
-        yield f"protocol {_protocol_names(runs)(run)}"
+        changed = ", ".join(_changes_of_protocol(runs, catalogue))
+        yield f"protocol {_protocol_names(runs)(run)}{f' (changed: {changed})' if changed else ''}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
         yield f"split {run.options['benchmark.split']}"
     # the first digits of a hash, as a reader compares them, of three at most
@@ -215,6 +217,20 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     if len(fingerprints) > 1:  # the fingerprint covers the order
         text += " (a class order each)"
     yield text
+
+
+def _changes_of_protocol(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[str]:
+    """Return the options of the protocol that all runs have changed alike; draws may differ in value."""
+    draws = keys_of_role("draw", catalogue)
+    of_runs = []
+    for run in runs:
+        entries = run.record.get("protocol_changes", ())
+        of_runs.append({entry["option"]: entry["value"] for entry in entries})
+    shared = []
+    for option, value in of_runs[0].items():
+        if all(option in others and (option in draws or others[option] == value) for others in of_runs):
+            shared.append(option)
+    return shared
 
 
 def names_of_mixable(

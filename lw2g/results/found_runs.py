@@ -18,7 +18,7 @@ from lw2g.config.toml import flat, read_json, read_toml
 from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.disk.contents import Goal, read_record, read_sealed
 from lw2g.disk.lock import Writer, writer_of
-from lw2g.errors import ConfigError, DataError, no_folder
+from lw2g.errors import ConfigError, DataError, as_word, no_folder
 from lw2g.ground.notes import tell_note
 from lw2g.interfaces.tracker import Stepped
 
@@ -34,6 +34,7 @@ __all__ = [
     "columns_of_sweep",
     "find_runs",
     "read_run",
+    "unfinished_in_words",
 ]
 
 State = Literal["finished", "running", "stopped", "interrupted", "damaged"]
@@ -207,6 +208,31 @@ def read_run(directory: Path) -> ReportedRun | None:
         old=old,
         failed=is_failed,
     )
+
+
+def unfinished_in_words(directory: Path, record: Mapping[str, Any]) -> str:
+    """Return how far an unfinished run is, and what goes on; empty of a finished one.
+
+    Args:
+        directory: The run, or a folder with its record alone.
+        record: Its record; empty before its first task is finished.
+
+    Raises:
+        DataError: As for :func:`read_run`.
+    """
+    done = len(record.get("accuracy_matrix", ()))
+    total = record.get("tasks")
+    if record and (total is None or done >= total):
+        return ""
+    text = f"{done} of {total} tasks learned" if record else "no task is finished"
+    found = read_run(directory) if (directory / CONFIG).exists() else None
+    if found is None:  # a record without its run cannot go on
+        return text
+    if found.state == "running":
+        return found.under_way
+    ways = {"interrupted": "resume", "stopped": "continue"}
+    way = f"; go on: lw2g {ways[found.state]} {as_word(directory)}" if found.state in ways else ""
+    return f"{text} ({found.state}){way}"
 
 
 def _state_of(directory: Path, record: Mapping[str, Any]) -> tuple[State, Writer | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import attrs
 
@@ -48,11 +49,11 @@ def option_columns(
         shared: The options that all rows changed alike.
         catalogue: Knows which baselines grow.
     """
-    values_of: dict[str, list[str]] = {}
+    values_of: dict[str, list[Any]] = {}
     for key in dict.fromkeys(key for options in settings for key in options.changed):
         if key not in shared:
-            values_of[key] = [plain(options.values[key]) for options in settings if key in options.values]
-    differing = [key for key, values in values_of.items() if len(set(values)) > 1]
+            values_of[key] = [options.values[key] for options in settings if key in options.values]
+    differing = [key for key, values in values_of.items() if _differs(values, len(runs))]
     kept = set(sorted(differing, key=lambda key: -len(values_of[key]))[:_MOST])
     keys = [key for key in differing if key in kept]
     cells = []
@@ -64,6 +65,17 @@ def option_columns(
             used = {key for key in used if not key.startswith("growth.")}
         cells.append(tuple(plain(options.values[key]) if key in used else "" for key in keys))
     return OptionColumns(keys=keys, values=cells)
+
+
+def _differs(values: Sequence[Any], rows: int) -> bool:
+    """Whether so many rows differ in an option; ``values``: those of the rows that have it."""
+    if len(set(map(plain, values))) > 1:
+        return True
+    if len(values) == rows:
+        return False
+    # A choice tells which method a row is, beside rows without the option. A number that several rows share
+    # compares none of them.
+    return len(values) == 1 or type(values[0]) not in (int, float)
 
 
 def _grows(run: ReportedRun, catalogue: Catalogue) -> bool:

@@ -147,20 +147,30 @@ def named_seeds(seeds: Collection[int]) -> str:
     return f"{'seed' if len(seeds) == 1 else 'seeds'} {and_listed([str(seed) for seed in sorted(seeds)])}"
 
 
-def varied_in_words(draws: Collection[Draw]) -> str:
+def varied_in_words(draws: Collection[Draw], *, averaged: bool = True) -> str:
     """Return what varies among pairs of runs, beside test images: seeds of one order, or class orders.
+
+    Args:
+        draws: The draws.
+        averaged: Whether each order counts once, with the mean of its seeds; else each run counts.
 
     >>> varied_in_words({(0, (1, 2))}), varied_in_words({(0, (1, 2)), (1, (1, 2))})
     ('', '2 seeds of one class order')
+    >>> varied_in_words({(seed, order) for seed in (0, 1) for order in ((1, 2), (2, 1))})
+    '2 class orders (2 seeds averaged)'
     """
     if len(draws) < 2:
         return ""
-    orders = len({order for _, order in draws})
-    if orders == 1:
+    seeds = Counter(order for _, order in draws)
+    if len(seeds) == 1:
         return f"{len(draws)} seeds of one class order"
-    if orders == len(draws):
-        return counted(orders, "class order")
-    return number_of_draws(draws)
+    told = counted(len(seeds), "class order")
+    if len(seeds) == len(draws):
+        return told
+    if not averaged:
+        return number_of_draws(draws)
+    of_each = set(seeds.values())
+    return f"{told} ({f'{of_each.pop()} ' if len(of_each) == 1 else ''}seeds averaged)"
 
 
 def by_draw(run: ReportedRun) -> tuple[float, int]:

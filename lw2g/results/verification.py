@@ -16,6 +16,7 @@ from lw2g.disk.record import RunDirectory, unsaved_tasks
 from lw2g.errors import DataError
 from lw2g.pixels.shared_words import shared_of_record
 from lw2g.registry.catalogue import Catalogue, load_catalogue
+from lw2g.results.found_runs import unfinished_in_words
 from lw2g.results.recomputed import Columns, read_columns
 from lw2g.results.verdicts import (
     Verdict,
@@ -26,10 +27,12 @@ from lw2g.results.verdicts import (
     unsealed,
 )
 
-__all__ = ["TEST_IMAGES", "verify"]
+__all__ = ["TEST_IMAGES", "UNFINISHED", "verify"]
 
 TEST_IMAGES = f"{RECORD}: test images"
 """What the finding is about that test images were trained on."""
+UNFINISHED = f"{RECORD}: tasks"
+"""What the finding is about that a run has not learned its whole stream."""
 
 _FIRST = ("config.toml", "samples.json")
 """Files that every run has, and that head its list."""
@@ -58,9 +61,9 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     """Yield the verdicts on a run in the order in which they are shown.
 
     They are on the record, on its goal and its plugins if it has them, on its other files, on the predictions
-    after each task, on metrics and ids, on checkpoints, on the hash of the record, and on test images that
-    were trained on. A record that cannot
-    be read leaves out metrics, ids and hash.
+    after each task, on metrics and ids, on checkpoints, on the hash of the record, on test images that were
+    trained on, and on tasks that are not learned yet. A record that cannot be read leaves out metrics, ids
+    and hash.
     """
     record = unsealed(files.path / RECORD, Record)
     if isinstance(record, dict) and not record.get("task_classes"):
@@ -100,6 +103,8 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
 
     if not isinstance(record, dict):
         yield from checkpoint_verdicts
+        if not (files.path / RECORD).exists() and not _num_predictions(saved):
+            yield from _unfinished(files.path, {})
         return
     if are_predictions_whole:
         yield from _metrics(files, record, evaluations, catalogue)
@@ -113,6 +118,7 @@ def _run(files: RunDirectory, catalogue: Catalogue | None, needs_checkpoints: bo
     if told := shared_of_record(record):
         # the run is whole: what its accuracy is worth is for the reader
         yield Verdict(what=TEST_IMAGES, holds=None, text=told)
+    yield from _unfinished(files.path, record)
     if needs_checkpoints:
         yield from _unsaved(files)
 
@@ -155,6 +161,16 @@ def _record(files: RunDirectory, record: dict[str, Any] | DataError, *, is_begun
     if isinstance(record, DataError) and not is_begun and not (files.path / RECORD).exists():
         return Verdict(what=RECORD, holds=None, text="not written yet: no task is finished")
     return _sealed(RECORD, record)
+
+
+def _unfinished(directory: Path, record: Mapping[str, Any]) -> Iterator[Verdict]:
+    """Yield how far a run has come that is not finished: what it has may hold all the same."""
+    try:
+        told = unfinished_in_words(directory, record)
+    except DataError:  # of the record or the configuration, which has its own finding
+        return
+    if told:
+        yield Verdict(what=UNFINISHED, holds=None, text=told)
 
 
 def _metrics(

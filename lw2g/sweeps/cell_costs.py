@@ -40,12 +40,23 @@ def cell_costs(cells: Sequence[Cell], catalogue: Catalogue) -> list[Estimate | N
         kinds.setdefault(json.dumps(fixed, default=str), []).append(place)
     costs: list[Estimate | None] = [None] * len(cells)
     with Telling("measuring kinds of cells", len(kinds), "kinds") as tell:
+        starting = None
         for places in kinds.values():
             cost = _cost(cells[places[0]], catalogue)
+            if cost is not None:
+                # one measurement serves all kinds, as each cell is a process of its own
+                starting = _seconds_to_start() if starting is None else starting
+                cost = cost.in_process(starting)
             for place in places:
                 costs[place] = cost
             tell(1)
     return costs
+
+
+def _seconds_to_start() -> float:
+    from lw2g.lifecycle.estimate import seconds_to_start
+
+    return seconds_to_start()
 
 
 def _cost(cell: Cell, catalogue: Catalogue) -> Estimate | None:

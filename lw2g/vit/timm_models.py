@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ from lw2g.vit.sizes import bytes_per_image, require_frozen_features, sizes_of
 __all__ = ["check_name", "create_model", "described", "require_possible", "seen_1k"]
 
 M = TypeVar("M", bound=nn.Module)
+_NAMED = 8
+"""The largest number of tags that an error names."""
 
 
 def check_name(timm_name: str, *, needs_tag: bool) -> bool:
@@ -44,14 +46,24 @@ def check_name(timm_name: str, *, needs_tag: bool) -> bool:
         raise ConfigError(f"unknown backbone {timm_name!r}{hint}", remedy)
     tags = timm.list_pretrained(f"{architecture}.*")
     if tag and timm_name not in tags:
-        raise ConfigError(
-            f"backbone {timm_name!r} has no such tag", f"choose among {', '.join(tags) or 'none'}"
-        )
+        known = _few_of(tags, architecture) if tags else "none"
+        raise ConfigError(f"backbone {timm_name!r} has no such tag", f"choose among {known}")
     if needs_tag and not tag:
         named = [one.removeprefix(architecture) for one in tags]
-        remedy = f"add one of its tags: {', '.join(named)}" if tags else "give a file: --weights FILE"
+        remedy = "give a file: --weights FILE"
+        if tags:
+            remedy = f"add one of its tags: {_few_of(named, architecture)}"
         raise ConfigError(f"bare name {timm_name!r} does not say which weights", remedy)
     return bool(tag)
+
+
+def _few_of(tags: Sequence[str], architecture: str) -> str:
+    """Return the first tags of an architecture, and how to see the others."""
+    text = ", ".join(tags[:_NAMED])
+    if len(tags) > _NAMED:
+        every = f"import timm; print(*timm.list_pretrained('{architecture}.*'))"
+        text += f' and {len(tags) - _NAMED} more (python -c "{every}")'
+    return text
 
 
 def create_model(timm_name: str, *, from_hub: bool, image_size: int | None, seed: int) -> nn.Module:

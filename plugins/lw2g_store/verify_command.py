@@ -61,11 +61,11 @@ def verify(ctx: click.Context, runs: tuple[Path, ...], whole: bool, as_json: boo
 
 
 def _holding(found: Verification) -> str:
-    """Return that everything holds, what a run has not written yet, and the test images it was trained on."""
-    text = f"everything holds ({len(found.verdicts)} checks)"
-    for verdict in found.verdicts:
-        if verdict.what == "record.json" and verdict.holds is None:
-            text += f"; unfinished: {verdict.what} is {verdict.text}"
+    """Return that everything holds, how far an unfinished run is, and the test images it was trained on."""
+    checks = counted(len(found.verdicts), "check")
+    text = f"everything holds ({checks})"
+    if found.unfinished:
+        text = f"unfinished: {found.unfinished}; what is there holds ({checks})"
     if found.shared_images:
         text += f"; but {found.shared_images}, so accuracy is not that of unseen images alone"
     return text

@@ -221,11 +221,42 @@ def test_an_unfinished_run_holds_as_far_as_it_came(
         "samples.json": True,
         "plugins.json": True,
         "checkpoints/task-000.step-000000.safetensors": True,
+        "record.json: tasks": None,
     }
-    told = "everything holds (5 checks); unfinished: record.json is not written yet: no task is finished\n"
+    going_on = f"(interrupted); go on: lw2g resume {tmp_path / 'run'}"
+    told = f"unfinished: no task is finished {going_on}; what is there holds (6 checks)\n"
     assert invoke(tmp_path / "run").output == told
     flip(tmp_path / "run" / "config.toml")
     assert broken(tmp_path / "run") == {"config.toml"}
+
+
+def test_a_run_with_some_of_its_tasks_is_said_to_be_unfinished(
+    catalogue: Catalogue, quick: Callable[..., Resolved], tmp_path: Path
+) -> None:
+    """Interrupted or stopped, alone or among others, and in Python; the exit code is that of a whole run."""
+    begun = tmp_path / "begun"
+    stop = At(
+        lambda event: isinstance(event, TaskDecided) and event.task == 1,
+        partial(power_cut, KeyboardInterrupt),
+    )
+    with pytest.raises(Interrupted):
+        start(quick(), catalogue, begun, [stop])
+    start(quick(), catalogue, tmp_path / "stopped", tasks=2)
+    told = []
+    for name, text, way in (("begun", "1 of 3", "resume"), ("stopped", "2 of 3", "continue")):
+        run = tmp_path / name
+        state = "interrupted" if name == "begun" else name
+        told.append(f"{text} tasks learned ({state}); go on: lw2g {way} {run}")
+        alone = invoke(run)
+        assert alone.exit_code == 0
+        assert re.fullmatch(
+            rf"unfinished: {re.escape(told[-1])}; what is there holds \(\d+ checks\)\n", alone.output
+        )
+        assert lw2g.verify(run).unfinished == told[-1]
+        assert told[-1] in repr(lw2g.verify(run))
+    both = invoke(tmp_path)
+    assert (both.exit_code, [text in both.output for text in told]) == (0, [True, True])
+    assert "everything" not in both.output
 
 
 @pytest.mark.parametrize(("key", "value"), [("domains", ["photo"]), ("task_classes", [[0, 1]])])

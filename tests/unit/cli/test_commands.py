@@ -318,6 +318,10 @@ def test_mistakes_are_told_together_without_a_traceback(fake_catalogue):
             "run.seed is given twice: as --seeds and as --set run.seed",
         ),
         (
+            ["--orders", "1,2", "--set", "benchmark.order=natural"],
+            "--orders draws class orders, and --set benchmark.order=natural none; leave one out",
+        ),
+        (
             ["--set", "baseline.head=lda", "--set", "baseline.head=auto"],
             "baseline.head is given twice behind --set; leave one out",
         ),

@@ -57,6 +57,7 @@ def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(LocalExecutor, "pause", 0)
     monkeypatch.setattr(Attempt, "run", lambda self: _fail(self.job))
     monkeypatch.setattr(estimating, "estimate", lambda *_: COST)
+    monkeypatch.setattr(estimating, "seconds_to_start", lambda: 0.0)
     Path("two.toml").write_text(GRID)
     return "two.toml"
 
@@ -93,8 +94,9 @@ def test_a_dry_run_prints_cells_and_needs_alone(grid):
 
 
 def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
-    """Each kind of cell is measured once, whatever its seeds; side by side no sooner than the longest."""
-    measured = []
+    """Each kind is measured once, whatever its seeds, and the start of a process once for all kinds."""
+    measured, started = [], []
+    monkeypatch.setattr(estimating, "seconds_to_start", lambda: started.append(6.0) or started[-1])
     monkeypatch.setattr(
         estimating, "estimate", lambda config, _: measured.append(config.baseline.name) or attrs.evolve(COST)
     )
@@ -102,16 +104,16 @@ def test_a_dry_run_says_what_the_cells_cost(grid, monkeypatch):
     printed = call(grid, "--dry-run").splitlines()
     assert printed.count("note: class_order leaves out") == 1
     assert printed[-1] == (
-        "one after the other on cpu: time 0:20:00, memory 1 GiB for each, disk 2 MiB (1 kind of cells "
-        "measured; accurate to about 50 %)"
+        "one after the other on cpu: time 0:20:12 (6 s of each to start), memory 1 GiB for each, disk 2 MiB "
+        "(1 kind of cells measured; accurate to about 50 %)"
     )
     Path("two.toml").write_text(GRID + 'baseline = ["simple-cil", "ranpac"]\n')
     printed = call(grid, "--dry-run", "--jobs", "3").splitlines()
-    assert "time 0:40:00, " in printed[-1]
-    assert "; with 3 at a time at best 0:13:20 (2 kinds" in printed[-1]
-    assert measured == ["simple-cil", "simple-cil", "ranpac"]
-    costs = [entry["cost"]["seconds"] for entry in json.loads(call(grid, "--dry-run", "--json"))]
-    assert costs == [600] * 4
+    assert "time 0:40:24 (" in printed[-1]
+    assert "; with 3 at a time at best 0:13:28 (2 kinds" in printed[-1]
+    assert (measured, started) == (["simple-cil", "simple-cil", "ranpac"], [6.0, 6.0])
+    costs = [entry["cost"] for entry in json.loads(call(grid, "--dry-run", "--json"))]
+    assert [(cost["seconds"], cost["starting"]) for cost in costs] == [(606, 6)] * 4
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_a_dry_run_of_a_sweep_measures_only_what_is_to_run(grid, finished, monke
         shutil.copytree(finished[0], f"here/{cell}")
         printed = call("--out", "here", grid, "--dry-run")
         assert f"\n{number} finished, {2 - number} to run\n" in printed
-        assert ("time 0:10:00, " in printed, "disk 1 MiB " in printed) == (number == 1, number == 1)
+        assert ("time 0:10:00 (" in printed, "disk 1 MiB " in printed) == (number == 1, number == 1)
     assert measured == [1]
     costs = json.loads(call("--out", "here", grid, "--dry-run", "--json").partition("\n")[2])
     assert [(entry["finished"], entry["cost"]) for entry in costs] == [(True, None)] * 2

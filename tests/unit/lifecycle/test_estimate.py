@@ -17,7 +17,7 @@ from lw2g.interfaces.phase import ComputePhase
 from lw2g.learning.session import open_session
 from lw2g.lifecycle import estimate as module
 from lw2g.lifecycle import rehearsal
-from lw2g.lifecycle.estimate import estimate, missing_parts
+from lw2g.lifecycle.estimate import estimate, missing_parts, seconds_to_start
 from lw2g.lifecycle.rehearsal import Rehearsal, TaskCost
 from lw2g.lifecycle.runner import start
 
@@ -95,6 +95,19 @@ def test_every_shape_of_method_is_priced(catalogue, baseline):
     assert 0 < cost.seconds < math.inf
 
 
+def test_each_class_has_images_however_small_a_batch_is(session_of, tmp_path):
+    """Three batches would leave some out, which a closed form over all classes refuses."""
+    session = session_of({"baseline.batch_size": 1, "benchmark.increment": 5}, benchmark="digits")
+    small = Rehearsal(session, tmp_path, (0, 0))._small
+    for task, of_few in zip(session.data.stream.tasks, small.data.stream.tasks, strict=True):
+        assert set(of_few.train.labels) == set(task.train.labels)
+
+
+def test_a_process_takes_its_time_to_start():
+    """Imports alone take longer than an interpreter that imports nothing."""
+    assert seconds_to_start() > 0.2
+
+
 def test_some_tasks_and_several_seeds_count(catalogue, run):
     """Two of three tasks, and twice that for two seeds; what a run refuses is refused."""
     config = run[3].config
@@ -103,6 +116,9 @@ def test_some_tasks_and_several_seeds_count(catalogue, run):
     twice = cost.times(2)
     assert (twice.runs, twice.seconds, twice.disk) == (2, 2 * cost.seconds, 2 * cost.disk)
     assert twice.memory == cost.memory
+    # as processes of their own each of them starts anew
+    started = cost.in_process(5.0).times(2)
+    assert (started.seconds, started.starting) == (2 * (cost.seconds + 5.0), 5.0)
     with pytest.raises(ConfigError, match="cannot stop after task 4: the stream has 3"):
         estimate(config, catalogue, tasks=4)
 

@@ -208,7 +208,7 @@ def test_a_page_names_the_data_and_the_best(write_full_run, tmp_path):
     assert conditions == {
         "Data": "digits, 6 classes, 2 a task, 3 tasks, 12 test images, data bbbbbbbb",
         "Backbone": "micro cccccccc",
-        "Protocol": "like-for-like",
+        "Protocol": "like-for-like (changed: benchmark.test_resize)",
         "Runs": "2 runs: seed 42, one class order",
     }
     assert 'class="best"' not in text
@@ -307,7 +307,10 @@ def test_columns_are_what_rows_differ_in(write_full_run, installed, tmp_path):
     )
     (both,) = tables_of(list(find_runs([tmp_path])), installed)
     shown = dict(zip([row.label for row in both.rows], both.options.values, strict=True))
-    assert shown["ranpac[lr=0.3,adapt=none]"] == ("",)  # of lr it makes no use
+    # of lr it makes no use; what one row alone chooses is a column, an equal number of several is none
+    assert both.options.keys == ["baseline.lr", "baseline.adapt"]
+    assert shown["ranpac[lr=0.3,adapt=none]"] == ("", "none")
+    assert shown["simple-cil"] == ("", "")
     wanted = results_of(table, [COLUMNS["bwt"]], [COLUMNS["bwt"]])
     assert [one.title for one in wanted.head] == ["baseline.lr", "n", "BWT"]
 

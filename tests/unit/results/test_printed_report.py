@@ -400,6 +400,33 @@ def test_columns_are_defined_once_whatever_the_number_of_tables(write_full_run, 
     assert text.count("over test images") >= 2
 
 
+def test_seeds_of_several_orders_are_said_to_be_averaged(write_run, tmp_path):
+    """The interval draws orders and images: as "2 orders x 2 seeds" seeds, too, would seem to be drawn."""
+    for at, (seed, order) in enumerate(product((0, 1), ([0, 1], [1, 0]))):
+        draw = {"run.seed": seed, "record.class_order": order}
+        write_run(70.0 + at, **draw, **LW2G)
+        write_run(75.0 - at, **draw)
+    told = call("report", str(tmp_path), "--against", "min")
+    assert (
+        "intervals of FAA over 2 class orders (2 seeds averaged) and test images (2 class orders tell" in told
+    )
+    assert "x 2 seeds and" not in told
+
+
+def test_changes_of_the_protocol_that_all_runs_share_stand_behind_it(write_run, tmp_path):
+    """As in `show --explain`, whatever order each run draws; what differs between rows is not named."""
+    for at in (0, 1):
+        changes = [
+            {"option": "benchmark.order_seed", "value": at, "protocol": 42},
+            {"option": "benchmark.increment", "value": 5, "protocol": 10},
+            {"option": "benchmark.train", "value": at, "protocol": None},
+        ]
+        write_run(70.0 + at, **{"run.seed": at, "record.protocol_changes": changes[: 2 + at]})
+        write_run(75.0, **{"run.seed": at, "record.protocol_changes": changes}, **LW2G)
+    head = " (changed: benchmark.order_seed, benchmark.increment), data"
+    assert f"protocol official{head}" in call("report", str(tmp_path))
+
+
 @pytest.mark.parametrize("number", range(1, 9))
 def test_no_table_has_more_than_five_remarks(write_run, tmp_path, number):
     """However many sentences there are on what does not compare."""

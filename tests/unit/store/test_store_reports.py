@@ -44,8 +44,8 @@ def test_reports_do_not_rank_across_protocols(honest: tuple[Path, Path, Path], k
     ]
     tables = tables_of(official, known)
     assert [table.title.split(", ")[-1] for table in tables] == [
-        "protocol official/ranpac",
-        "protocol official/simple-cil",
+        "protocol official/ranpac (changed: benchmark.increment)",
+        "protocol official/simple-cil (changed: benchmark.increment)",
     ]
 
 

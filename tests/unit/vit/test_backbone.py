@@ -368,6 +368,12 @@ def test_random_weights_follow_the_seed_alone():
     [
         ("vit_base_patch16_224", {"pretrained": True}, r"add one of its tags: .*, \.orig_in21k"),
         ("vit_base_patch16_224.nope", {"pretrained": True}, "no such tag.*augreg_in21k_ft_in1k"),
+        (
+            "resnet50",
+            {"pretrained": True},
+            r"tags: (\.\w+, ){7}\.\w+ and \d+ more \(python -c .*'resnet50\.\*'",
+        ),
+        ("resnet50.nope", {"pretrained": True}, r"among (resnet50\.\w+, ){7}resnet50\.\w+ and \d+ more \("),
         ("vit_base_patch16_224_in21k", {"pretrained": True}, "use 'vit_base_patch16_224.augreg_in21k'"),
         ("vit_bse_patch16_224.dino", {"pretrained": True}, "did you mean 'vit_base_patch16_224'"),
         (BARE, {}, "one source of weights"),
