@@ -214,7 +214,7 @@ def check_positions_of_one_class(subject: Subject) -> None:
     try:
         head.learn(rows[again], labels[again], torch.Generator().manual_seed(1))
         scores = head.scores(rows, 5)
-    except (RuntimeError, IndexError, ValueError) as error:
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
         # such as a score for each position, where one for each class is asked for
         raise ContractViolation(
             f"it fails where a class comes again ({error_line(error)}); let {methods_of(head, 'solve')} sum "
