@@ -170,7 +170,8 @@ def check_protection_holds(subject: Subject) -> None:
     if free and not trained and parts.baseline.trains(parts.infos[1]):
         raise ContractViolation(
             "no site of a reused set, or shared one, is trained in task 2; put its parameter into the "
-            "groups of a TrainingPhase with host=True, whether the set is new or not"
+            "groups of a TrainingPhase with host=True, whether the set is new or not; or its learning rate "
+            "is too small to move it"
         )
 
 

@@ -239,6 +239,20 @@ def test_sums_that_are_assigned_are_told_with_the_methods_to_look_at() -> None:
         assert re.search(r"; .*let add \(.*test_head_checks\.py:\d+\) ", results[name].message)
 
 
+class Unpooled(Cosine):
+    """Has a row for each position, where classes come again."""
+
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        return (torch.nn.functional.normalize(self.total[:seen], dim=1),)
+
+
+def test_positions_that_are_not_pooled_are_told_with_the_remedy() -> None:
+    """What torch says of the sizes does not say how to sum a class that comes again."""
+    results = [case.result() for case in contract_cases(head(Unpooled))]
+    (message,) = [result.message for result in results if result.check == "positions_of_one_class"]
+    assert re.search(r"comes again .*let solve \(.*test_head_checks\.py:\d+\) .* pooled", message)
+
+
 def test_a_score_of_the_wrong_sign_is_told_with_its_line() -> None:
     """The sums are as they should be: nothing is said of the method that adds to them."""
     (case,) = [case for case in contract_cases(head(Flipped)) if case.check.name == "learns"]

@@ -134,3 +134,19 @@ def test_the_presets_of_the_page_are_read(tmp_path: Path, monkeypatch: pytest.Mo
     assert official["imagenet-r"].items() >= {"backbone.name": "sup21k", "baseline.lr": 0.03}.items()
     assert "benchmark.order" in official["cifar100"]
     assert tuned["digits"] == {"baseline.epochs": 10}
+
+
+def test_the_code_of_the_page_is_typed(tmp_path: Path) -> None:
+    """The package that the page writes says py.typed, and stays so with the example behind its method."""
+    pytest.importorskip("mypy")
+    new_plugin("my-method", kind="baseline", out=tmp_path / "my-method")
+    _, code = blocks("py")
+    with (tmp_path / "my-method" / "src" / "my_method" / "baseline.py").open(
+        "a", encoding="utf-8"
+    ) as written:
+        written.write(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "src"]
+    done = subprocess.run(
+        command, cwd=tmp_path / "my-method", capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
