@@ -222,8 +222,19 @@ def message_of(error: BaseException) -> str:
     return str(said)
 
 
+_TOO_FEW_COLUMNS = re.compile(r"Target \d+ is out of bounds\.")
+"""What torch says of a label beyond the columns of the logits that a loss gets."""
+_A_COLUMN_EACH = "a column for each class of the stream"
+
+
 def _with_meant(text: str, error: BaseException) -> str:
-    """Return an error's message, with the name that is meant where one is misspelt and another is near."""
+    """Return an error's message, with the name that is meant where one is misspelt and another is near.
+
+    >>> _with_meant("Target 2 is out of bounds.", IndexError())
+    'Target 2 is out of bounds: logits have to be [B, num_classes], a column for each class of the stream'
+    """
+    if isinstance(error, IndexError) and _TOO_FEW_COLUMNS.fullmatch(text):
+        return f"{text.removesuffix('.')}: logits have to be [B, num_classes], {_A_COLUMN_EACH}"
     for kind, pattern in _MISSING.items():
         missing = pattern.match(text)
         if isinstance(error, kind) and missing is not None:

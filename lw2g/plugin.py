@@ -477,3 +477,6 @@ if not TYPE_CHECKING:  # type checkers would take any name for one that exists
 
     def __dir__() -> list[str]:
         return sorted(_MODULES)
+
+    # without it a star would take those names alone that something has asked for before
+    __all__ = sorted(_MODULES)

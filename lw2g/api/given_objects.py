@@ -18,10 +18,11 @@ from typing import Any, cast
 import attrs
 
 from lw2g.config.settings import MODEL_KINDS, ExperimentConfig
-from lw2g.errors import ConfigError, closest, error_text, shown
+from lw2g.errors import ConfigError, error_text, shown
 from lw2g.ground.docstrings import docstring
 from lw2g.ground.spelling import expands_paths
 from lw2g.interfaces.component import KINDS, Component, Kind, Lazy, NoOptions
+from lw2g.interfaces.declared import misspelt_in
 from lw2g.interfaces.defaults import GIVEN_BENCHMARK, OWN_FAMILY
 from lw2g.interfaces.tracker import Event, Tracker
 from lw2g.registry.catalogue import LOCAL, Catalogue, load_catalogue
@@ -247,9 +248,6 @@ def _attributes_for(record: type[Component], thing: Any) -> dict[str, Any]:
 def _require_no_misspelt(kind: Kind, thing: Any) -> None:
     """Refuse a value of a class, or of a function, whose name is nearly that of a field that it does not set.
 
-    Methods are its own affair, and so is what begins with an underscore or has a word more or less than the
-    field (``growth_rate``).
-
     Raises:
         ConfigError: There is one.
     """
@@ -258,14 +256,9 @@ def _require_no_misspelt(kind: Kind, thing: Any) -> None:
         fields |= set(_POLICY_DEFAULTS)
     unset = [name for name in fields if not hasattr(thing, name)]
     owner = thing if isinstance(thing, type) or inspect.isroutine(thing) else type(thing)
-    inherited = {name for base in getattr(owner, "__mro__", ())[1:] for name in dir(base)}
-    for name, value in getattr(owner, "__dict__", {}).items():  # a function in C has none
-        is_method = callable(value) or hasattr(value, "__get__")
-        if name.startswith("_") or is_method or name in fields | inherited:
-            continue
-        meant = closest(name, unset, near=0.7)
-        if meant is None or name.startswith(f"{meant}_") or meant.startswith(f"{name}_"):
-            continue
+    misspelt = misspelt_in(owner, fields, unset)
+    if misspelt is not None:
+        name, meant = misspelt
         raise ConfigError(
             f"{kind} {_own_name(thing)!r}: no field {name!r} (did you mean {meant!r}?)",
             f"rename it; an attribute of your own may be called {'_' + name!r}",

@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 _PATHS_ALONE = ("str | Path", "str | Path | None", "str | PathLike[str]")
 """Annotations of parameters that take nothing but paths."""
+_A_PATH = "give the path of a file or a folder"
+_WANTED = {"load": "give the folder of a run or of a model"}
+"""What a function that opens both takes as ``run``; of others the argument's name says it."""
 _IN_A_FILE = "write what it holds to a TOML file"
 """What is said of a mapping where options have no names of their own, as of a grid."""
 _PLAIN: Mapping[str, tuple[type, str]] = {
@@ -196,7 +199,8 @@ def expands_paths(function: Callable[P, T]) -> Callable[P, T]:
                     f"{name}: expected a folder but got a {type(given).__name__}",
                     f"call its method: {name}.{function.__name__}(...)",
                 )
-            _require_paths(name, signature.parameters[name], given, options)
+            wanted = _WANTED.get(function.__name__, _A_PATH)
+            _require_paths(name, signature.parameters[name], given, options, wanted)
         for one in plain:
             if one.name in bound.arguments:
                 read = as_device if one.name == "device" else device_name
@@ -267,8 +271,15 @@ def _require_given(signature: inspect.Signature, args: Sequence[Any], kwargs: Ma
         raise ConfigError(f"{missing[0]}: the argument is missing", f"give {missing[0]}=...")
 
 
-def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str) -> None:
-    """Refuse what is no path where a function takes paths alone; ``mapped`` is what to do with a mapping.
+def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: str, wanted: str) -> None:
+    """Refuse what is no path where a function takes paths alone.
+
+    Args:
+        name: The parameter's name.
+        parameter: The parameter.
+        given: What it was given.
+        mapped: What to do with a mapping.
+        wanted: What to give.
 
     Raises:
         ConfigError: It is none.
@@ -277,7 +288,7 @@ def _require_paths(name: str, parameter: inspect.Parameter, given: Any, mapped: 
     for one in given if several and given else [given]:
         if isinstance(one, str | os.PathLike) or (one is None and "None" in parameter.annotation):
             continue
-        remedy = "give the path of a file or a folder"
+        remedy = wanted
         if several and isinstance(one, list | tuple) and one:  # an empty list has none to give
             remedy = f"give each as an argument of its own: *{name}"
         elif isinstance(one, Mapping):

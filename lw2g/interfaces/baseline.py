@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lw2g.errors import ContractError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import BuildContext, TaskContext, TaskInfo
+from lw2g.interfaces.declared import require_declared
 from lw2g.interfaces.head import ClosedForm
 from lw2g.interfaces.phase import ComputePhase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool, Routing
@@ -26,6 +28,8 @@ _FORMER = {
     "first_task_alone": "trained_tasks = 1",
 }
 """Names of attributes of older versions, with what is declared in their place."""
+_DECLARED = ("scope", "learning_only", "several_classes", "trained_tasks")
+"""What a class declares by attributes."""
 
 
 def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
@@ -35,10 +39,21 @@ def mask_logits(logits: Tensor, classes: Sequence[int] | range) -> Tensor:
         logits: ``[B, num_classes]``.
         classes: Positions of the classes that keep their logits.
 
+    Raises:
+        ContractError: The logits have no column for one of them.
+
     >>> mask_logits(torch.zeros(1, 3), [1])
     tensor([[-inf, 0., -inf]])
     """
-    hidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    columns = logits.shape[-1]
+    beyond = max(classes, default=-1)
+    # a slice beyond the columns would select nothing, and the loss would fail on a label later
+    if beyond >= columns:
+        raise ContractError(
+            f"logits {list(logits.shape)} have no column for class {beyond} (columns count from 0)",
+            "return [B, num_classes]: a column for each class of the stream (context.num_classes)",
+        )
+    hidden = torch.ones(columns, dtype=torch.bool, device=logits.device)
     # one slice per run of consecutive classes: an index tensor would have to be copied to the device
     # (class minus place is the same all along such a run)
     for _, run in itertools.groupby(enumerate(classes), key=lambda pair: pair[1] - pair[0]):
@@ -80,13 +95,14 @@ class Baseline(nn.Module, ABC):
     trained_tasks: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a class that declares what is not read, or a scope that is none."""
+        """Refuse a class that declares what is not read, misspelt names too, or a scope that is none."""
         super().__init_subclass__(**options)
         for name, now in _FORMER.items():
             if name in vars(cls):
                 raise TypeError(
                     f"{cls.__name__}: {name} = {vars(cls)[name]!r} is not read; declare for example {now}"
                 )
+        require_declared(cls, _DECLARED)
         if not isinstance(cls.scope, Scope):
             raise TypeError(
                 f"{cls.__name__}: scope = {cls.scope!r} is no scope; take BACKBONE, SET_SHARED, POOL or EACH "

@@ -11,6 +11,7 @@ import attrs
 
 from lw2g.errors import ConfigError, PluginError, message_of
 from lw2g.ground.plugin_lines import line_of_plugin
+from lw2g.interfaces.choices import Growth, Screen, is_one_of
 from lw2g.interfaces.dataset import DataSet
 from lw2g.interfaces.defaults import DEFAULT_CONSTRAINTS, DEFAULT_MEASURES
 from lw2g.interfaces.deviations import Deviation
@@ -259,7 +260,7 @@ class BaselineComponent(Component):
     interface: ClassVar[Lazy] = Lazy("lw2g.interfaces.baseline:Baseline")
 
     build: Callable[[Any, BuildContext], Baseline]
-    growth: Literal["sets", "fixed"] = "sets"
+    growth: Growth = attrs.field(default="sets", validator=is_one_of(get_args(Growth)))
     retrieval: str | None = None
     joint: bool = False
     presets: Presets = attrs.field(factory=dict, validator=_name_backbones_only)
@@ -333,11 +334,6 @@ class RetrievalComponent(Component):
     build: Callable[[Any, BuildContext], RetrievalStrategy]
 
 
-Screen = Literal["least", "most", "ends"]
-"""Which sets are measured if there are too many: those whose spaces capture the least energy of the new task
-(they hinder it least), the most, or half of each."""
-
-
 @attrs.frozen(kw_only=True)
 class PolicyComponent(Component):
     """A growth policy: it decides whether a task gets a new set or shares an old one.
@@ -359,7 +355,7 @@ class PolicyComponent(Component):
 
     build: Callable[[Any], GrowthPolicy]
     measures: tuple[str, ...] | Callable[[Any], tuple[str, ...]] = DEFAULT_MEASURES
-    screen: Screen = attrs.field(default="ends", validator=attrs.validators.in_(get_args(Screen)))
+    screen: Screen = attrs.field(default="ends", validator=is_one_of(get_args(Screen)))
     default_constraints: tuple[str, ...] = DEFAULT_CONSTRAINTS
     brings: Callable[[Any], Mapping[str, Any]] = _brings_nothing
     adds_always: bool = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
+
+from lw2g.interfaces.choices import is_one_of
 
 __all__ = ["NEW_SETS_MERGED", "PLAIN_IMAGES", "UNSEEN_MASKED", "Condition", "Deviation"]
 
@@ -30,7 +32,7 @@ class Deviation:
     value: str
     published: str
     note: str
-    when: Condition = "always"
+    when: Condition = attrs.field(default="always", validator=is_one_of(get_args(Condition)))
 
 
 # Differences that several components share; each names those from which its authors' code departs.

@@ -21,12 +21,15 @@ from lw2g.errors import shown
 from lw2g.interfaces.calibration import Temperature
 from lw2g.interfaces.carry import Motion
 from lw2g.interfaces.context import TaskInfo
+from lw2g.interfaces.declared import require_declared
 from lw2g.maths.few_rows import FewRows
 
 __all__ = ["ClosedForm", "HeadContext", "heads_within"]
 
 _ROWS = 2**16
 """Rows that enter the sums at once."""
+_DECLARED = ("likelihood", "nearest_gaussian", "exact", "carried", "class_rows")
+"""What a class declares by attributes."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,6 +84,11 @@ class ClosedForm(nn.Module, ABC):
 
     count: Tensor
     temperature: Temperature | None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class that misspells what it declares."""
+        super().__init_subclass__(**options)
+        require_declared(cls, _DECLARED)
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()

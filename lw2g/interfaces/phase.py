@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import attrs
 import torch
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from lw2g.errors import ContractError
 from lw2g.interfaces.batch import Batch
+from lw2g.interfaces.choices import is_one_of
 
 __all__ = ["ComputePhase", "ParameterGroup", "Phase", "Schedule", "StepOutput", "TrainingPhase", "constant"]
+
+Optimizer = Literal["adam", "adamw", "sgd"]
 
 Schedule = Callable[[float, int, int], float]
 """``lr = schedule(base, epoch, epochs)``: the learning rate of an epoch, given the group's; epochs from 0."""
@@ -166,7 +169,7 @@ class TrainingPhase:
             (a pull towards other sets); constraints on updates restrict it too.
 
     Raises:
-        ContractError: A function cannot be called with what lw2g gives it.
+        ContractError: A function cannot be called with what lw2g gives it, or the optimizer is none of these.
     """
 
     name: str
@@ -174,7 +177,9 @@ class TrainingPhase:
     step: Callable[[Batch], StepOutput] = attrs.field(validator=_called_with("batch"))
     epochs: int = attrs.field(validator=attrs.validators.ge(0))
     batch_size: int = attrs.field(validator=attrs.validators.ge(1))
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Optimizer = attrs.field(
+        default="adam", validator=is_one_of(get_args(Optimizer), ContractError)
+    )
     betas: tuple[float, float] = (0.9, 0.999)
     momentum: float = 0.0
     schedule: Schedule = attrs.field(default=constant, validator=_called_with("base", "epoch", "epochs"))

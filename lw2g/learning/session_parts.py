@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lw2g.config.settings import ExperimentConfig
 from lw2g.errors import ConfigError
-from lw2g.interfaces.component import Screen
+from lw2g.interfaces.choices import Screen
 from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.evidence import Measure

@@ -431,7 +431,7 @@ class Backbone(nn.Module):
 
         Raises:
             ConfigError: A tap names a block that the model does not have.
-            ValueError: ``forward`` did not run the backbone.
+            NotRunError: ``forward`` did not run the backbone.
         """
         self._reading = Reading(tuple(taps), self.activations)
         try:

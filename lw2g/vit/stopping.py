@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from lw2g.vit.injection import Injection
 from lw2g.vit.taps import Tap
 
-__all__ = ["Reading", "output_of"]
+__all__ = ["NotRunError", "Reading", "output_of"]
+
+
+class NotRunError(ValueError):
+    """A forward that was to be read did not run the backbone."""
 
 
 class _ReachedError(Exception):
@@ -71,13 +75,13 @@ class Reading:
             forward: Runs the backbone, which calls :meth:`stop`.
 
         Raises:
-            ValueError: ``forward`` did not run the backbone.
+            NotRunError: ``forward`` did not run the backbone.
         """
         try:
             forward()
         except _EnoughError:
             return self._seen
-        raise ValueError("expected a forward that runs the backbone, but it was not run")
+        raise NotRunError("expected a forward that runs the backbone, but it was not run")
 
     def stop(self, images: Tensor, injections: Sequence[Injection]) -> None:
         """Read the taps with the images and injections of a forward that has begun, and end it."""

@@ -27,6 +27,7 @@ from lw2g.runtime.importing import importing_torch
 from lw2g.runtime.telling import shown_to_programs
 from lw2g_photos import step_reports
 from lw2g_photos.folder_checks import require_classes, require_photos
+from lw2g_photos.step_reports import StepReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ def start(
     square: bool = True,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
-) -> tuple[TrainedModel, dict[str, Any]]:
+) -> tuple[TrainedModel, StepReport]:
     """Make a model of your photos, which lie in ``folder``/CLASS: a folder for each class.
 
     A backbone, trained by others, turns each photo into numbers, and lw2g chooses a formula that learns the
@@ -154,7 +155,7 @@ def learn(
     weights: str | Path | None = None,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
-) -> tuple[TrainedModel, dict[str, Any]]:
+) -> tuple[TrainedModel, StepReport]:
     """Let ``model`` learn the images in ``folder``/CLASS; the result goes into a new folder.
 
     A known name adds images to that class, any other name is a new class. No old image is read. With most
@@ -245,7 +246,7 @@ def unlearn(
     weights: str | Path | None = None,
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
-) -> tuple[TrainedModel, dict[str, Any]]:
+) -> tuple[TrainedModel, StepReport]:
     """Take back a class or the last step of ``model``, and write the result into a new folder.
 
     The new model has the same bits as if the class or step had never been learned, and a head that was chosen
@@ -298,7 +299,7 @@ def test(
     device: str | None = None,
     weights: str | Path | None = None,
     local: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> StepReport:
     """Classify the images in ``folder``/CLASS with the run or model ``model``, and count the right answers.
 
     Classes of the model may be missing in ``folder``. Copies of an image count once. From 200 images on there

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from lw2g.api.recorded import leading_check, words_of_change
-from lw2g.errors import counted
+from lw2g.errors import counted, nearest
 from lw2g_photos.step_words import words_of_test
 
 __all__ = ["StepReport", "learned", "tested", "unlearned"]
@@ -25,6 +25,11 @@ class StepReport(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"<report {self.line}>"
+
+    def __missing__(self, name: str) -> NoReturn:
+        """Refuse a key that the report lacks, with the nearest or all of them."""
+        told = nearest(str(name), self) or f"; it has {', '.join(self)}"
+        raise KeyError(f"the report has no {name!r}{told}")
 
 
 def learned(report: Mapping[str, Any], *, has_old_classes: bool) -> StepReport:

@@ -53,6 +53,11 @@ def test_a_function_of_the_root_imports_neither_torch_nor_a_plugin():
     }  # products; no component
 
 
+def test_a_star_imports_all_names_of_authors():
+    """Not those alone that happen to be loaded."""
+    loaded("from lw2g.plugin import *\nassert issubclass(Baseline, object) and option and hookimpl")
+
+
 def test_every_promised_name_is_the_function_of_that_name():
     """The table, ``__all__``, ``dir`` and what type checkers read agree."""
     names = set(lw2g.__all__) - {"__version__"}

@@ -14,7 +14,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from lw2g.interfaces.component import Screen
+from lw2g.interfaces.choices import Screen
 from lw2g.interfaces.context import TaskContext, task_of_class
 from lw2g.interfaces.evidence import Candidate, Need, Sample, unlearned, unread, untried
 from lw2g.interfaces.growth import CandidateEvidence, Evidence, Measurement, Measures

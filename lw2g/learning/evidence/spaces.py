@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lw2g.errors import ContractError
 from lw2g.interfaces.batch import Batch
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.site import Site
@@ -16,6 +17,7 @@ from lw2g.learning.evidence.space_rows import Rows
 from lw2g.learning.session_parts import RunParts
 from lw2g.maths.moments import SecondMoment
 from lw2g.runtime.progress import Steps
+from lw2g.vit.stopping import NotRunError
 from lw2g.vit.taps import Tap
 
 __all__ = ["absorb_task"]
@@ -76,7 +78,11 @@ def _moments(
     taps: Sequence[Tap],
     step: Callable[[int], None],
 ) -> dict[Tap, SecondMoment]:
-    """Return the second moments of a task's sample at some taps under a set."""
+    """Return the second moments of a task's sample at some taps under a set.
+
+    Raises:
+        ContractError: The baseline's features do not run the backbone, and it declares sites.
+    """
     routing = parts.pool.force(set_id)
     wanted = list(dict.fromkeys(taps))
 
@@ -97,10 +103,19 @@ def _moments(
             Rows.of_finished(options),
             evidence_sample.generator("rows"),
         )
-        for chunk, part in zip(evidence_sample.space_chunks, read_of_chunks, strict=True):
-            for tap in wanted:
-                read[tap] += part[tap]
-            step(len(chunk))
+        try:
+            for chunk, part in zip(evidence_sample.space_chunks, read_of_chunks, strict=True):
+                for tap in wanted:
+                    read[tap] += part[tap]
+                step(len(chunk))
+        except NotRunError as error:
+            whose = f"baseline {parts.config.baseline.name!r}"
+            raise ContractError(
+                f"{whose}, features: did not run the backbone, which is read at the sites that it declares",
+                "run the backbone in it with what the set injects; where features are those of the frozen"
+                " backbone, say scope = BACKBONE and declare no sites",
+                whose,
+            ) from error
     totals = {tap: merged(moments) for tap, moments in read.items()}
     if options.centre_old:
         return {tap: total.centred() for tap, total in totals.items()}

@@ -15,13 +15,17 @@ from PIL import Image
 import lw2g
 from coloured_images import QUICK, TASKS, TEST, TRAIN, as_columns, task
 from lw2g.api.given_objects import Locals
-from lw2g.errors import ComponentError, ConfigError, DataError
+from lw2g.errors import ComponentError, ConfigError, ContractError, DataError
 from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.component import PolicyComponent
 from lw2g.interfaces.growth import Grow, Reuse
 from lw2g.interfaces.options import option
 from lw2g_benchmarks.given import GivenBenchmark
 from lw2g_benchmarks.options import GivenConfig
+from lw2g_lora.hide_lora import HideLora
+from lw2g_lora.options import HideLoraConfig
+from lw2g_prompts.options import SPromptPlusPlusConfig
+from lw2g_prompts.s_prompt import SPromptPlusPlus
 from lw2g_single_set.options import SimpleCILConfig
 from lw2g_single_set.simple_cil import SimpleCIL
 from runs import untimed
@@ -291,6 +295,61 @@ def test_a_class_that_cannot_be_called_is_told_by_its_own_line(tmp_path, choices
     options = {"benchmark": "digits", "device": "cpu", "progress": False, "baseline": "dual-prompt"}
     with pytest.raises(ComponentError, match=rf"{told}.* \(.*{place}\)$"):
         lw2g.run(**{**options, **choices}, out=tmp_path / "run")
+
+
+class LeavesTheBackbone(HideLora):
+    """Declares sites in the backbone, and returns the un-prompted features."""
+
+    Config = HideLoraConfig
+
+    def features(self, batch, routing):
+        return batch.query
+
+
+def test_features_that_do_not_run_the_backbone_of_their_sites_are_told_with_their_line(tmp_path):
+    """A policy that reads spaces reads them at the sites: else the error was one of lw2g's own files."""
+    place = f"{Path(__file__).name}:{inspect.getsourcelines(LeavesTheBackbone.features)[1]}"
+    told = (
+        rf"-the-backbone', features: did not run the backbone.* \(.*{place}\); run the .* declare no sites$"
+    )
+    options = {"benchmark": TASKS, "policy": "min", "baseline.epochs": 1, "progress": False}
+    with pytest.raises(ContractError, match=told):
+        lw2g.run(**{**QUICK, **options, "baseline": LeavesTheBackbone}, out=tmp_path / "run")
+
+
+class TooFewColumns(SPromptPlusPlus):
+    """Gives logits of one class alone."""
+
+    Config = SPromptPlusPlusConfig
+    probe_loss = Baseline.probe_loss
+
+    def logits(self, features):
+        return super().logits(features)[:, :1]
+
+
+class TooFewColumnsUnmasked(TooFewColumns):
+    """Computes its loss without ``mask_logits``."""
+
+    def probe_loss(self, features, batch, task):
+        return torch.nn.functional.cross_entropy(self.logits(features), batch.labels)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "said"),
+    [
+        (TooFewColumns, r"no column for class \d.*; return \[B, num_classes\]: a column for each class"),
+        (
+            TooFewColumnsUnmasked,
+            r"Target \d is out of bounds: logits have to be \[B, num_classes\], a column",
+        ),
+    ],
+)
+def test_logits_with_too_few_columns_are_told_what_they_have_to_be(tmp_path, baseline, said):
+    """An index of a label says nothing of the shape that was expected."""
+    options = {"benchmark": TASKS, "policy": "always", "baseline.epochs": 1, "progress": False}
+    told = rf"'local-too-few-\S+', (step|probe_loss): .*{said}"
+    with pytest.raises((ContractError, ComponentError), match=told):
+        lw2g.run(**{**QUICK, **options, "baseline": baseline}, out=tmp_path / "run")
 
 
 def test_images_must_be_pickled_where_processes_are_spawned(tmp_path, monkeypatch):

@@ -203,6 +203,8 @@ def test_the_decorator_expands_what_is_annotated_as_a_path(home: Path) -> None:
     for arguments, message in wrong:
         with pytest.raises(ConfigError, match=message):
             function(*arguments)
+    with pytest.raises(ConfigError, match=r"^run: expected a path but got 3; give the folder of a run or of"):
+        lw2g.load(3)  # type: ignore[arg-type]
     # an option has a name there, and what a grid holds has none
     with pytest.raises(ConfigError, match=r"but got {'a': 1}; .*; options go by their names: \*\*options$"):
         lw2g.run({"a": 1})  # type: ignore[arg-type]

@@ -15,15 +15,19 @@ import pytest
 
 import lw2g
 from lw2g.config.resolve import resolve
-from lw2g.errors import ConfigError, PluginError, UnknownComponentError
+from lw2g.errors import ConfigError, ContractError, PluginError, UnknownComponentError
 from lw2g.interfaces.component import (
     BaselineComponent,
     ConstraintComponent,
+    NoOptions,
     PolicyComponent,
     RetrievalComponent,
 )
+from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.metric import Metric
+from lw2g.interfaces.phase import TrainingPhase
 from lw2g.registry.catalogue import alias_text, load_catalogue
+from lw2g.registry.kinds import COMPONENTS
 from lw2g.registry.manager import Origin
 from lw2g.registry.markers import hookimpl
 
@@ -233,6 +237,52 @@ def test_a_tuple_of_one_that_lacks_its_comma_is_refused(record, said):
     """It would be taken for a tuple of letters, each of which is a name that nobody has."""
     with pytest.raises(ConfigError, match=rf"{said}; write \('\w+',\)$"):
         record()
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            lambda: BaselineComponent(name="one", config=NoOptions, summary="s", build=build, growth="fixd"),
+            "baseline 'one': growth is 'fixd' (did you mean 'fixed'?); use one of 'sets', 'fixed'",
+        ),
+        (
+            lambda: BaselineComponent(name="one", config=NoOptions, summary="s", build=build, growth=3),
+            "baseline 'one': growth is 3; use one of 'sets', 'fixed'",
+        ),
+        (
+            lambda: policy("one", screen="leest"),
+            "policy 'one': screen is 'leest' (did you mean 'least'?); use one of 'least', 'most', 'ends'",
+        ),
+        (
+            lambda: Deviation(topic="t", value="v", published="p", note="n", when="reused"),
+            "Deviation: when is 'reused' (did you mean 'reuse'?); use one of 'always', 'reuse', 'spaces'",
+        ),
+        (
+            lambda: TrainingPhase(
+                name="one", groups=(), step=lambda batch: None, epochs=1, batch_size=1, optimizer="sdg"
+            ),
+            "TrainingPhase: optimizer is 'sdg' (did you mean 'sgd'?); use one of 'adam', 'adamw', 'sgd'",
+        ),
+    ],
+)
+def test_a_field_of_a_few_words_takes_no_other(record, said):
+    """A misspelt word would run as the other case, and show itself as what was asked for."""
+    with pytest.raises((ConfigError, ContractError), match=f"^{re.escape(said)}$"):
+        record()
+
+
+def test_every_field_of_a_few_words_of_a_record_refuses_others():
+    """One that is added without a validator is refused here."""
+    unchecked = []
+    for record in (*COMPONENTS.values(), Deviation, TrainingPhase):
+        known = vars(sys.modules[record.__module__])
+        for field in attrs.fields(record):
+            # types that only a type checker imports are none of these
+            kind = known.get(field.type, field.type)
+            if str(kind).startswith(("Literal[", "typing.Literal[")) and field.validator is None:
+                unchecked.append(f"{record.__name__}.{field.name}")
+    assert unchecked == []
 
 
 def test_an_imported_package_whose_name_begins_like_a_hook_is_no_problem():
