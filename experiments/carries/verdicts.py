@@ -280,7 +280,7 @@ def replications(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str
         rows += found
         without += [] if found else [METHODS[method]]
     missing = f"; those of {and_listed(without)} were not run" if without else ""
-    yield f"Foreseen replications, open as they lack streams{missing}:"
+    yield f"Foreseen replications, open as they lack streams{missing}; on what there is:"
     yield ""
     yield f"| | {' | '.join(f'({name})' for name in JUDGED)} | gate minus `affine` |"
     yield "| --- |" + " --- |" * (len(JUDGED) + 1)

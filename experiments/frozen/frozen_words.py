@@ -226,9 +226,9 @@ def _why_few_apart() -> str:
     if {own[0] for own in taken} != {"lda"}:
         return ""
     # a whole binomial standard error is wide on few images, and the head that is named first is within it
-    reason = "five images a class: in this draw `start` took `lda`, within one standard error"
+    reason = "five images a class: here `lda` was within one standard error of the best, so `start` took it"
     others = {head for own in taken for head in own[1:]}
-    return f" ({reason}; in others not always)" if others != {"lda"} else f" ({reason})"
+    return f" ({reason}; other draws differ)" if others != {"lda"} else f" ({reason})"
 
 
 def above_runs_alone(known: Streams, runs: Trained) -> list[str]:
