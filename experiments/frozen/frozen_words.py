@@ -40,12 +40,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
-    over_runs = [f"{name} ({_over_run(known, runs, name)})" for name in above_runs_alone(known, runs)]
     yield (
         f"- `--trained` ends above it on {_with_parts(above)}, below it on "
         f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
-        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it. Above "
-        f"`--recommended` it ends also on {', '.join(over_runs) or 'none'}."
+        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -73,13 +71,6 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"{refuted} are refuted. When they were committed, figures of most streams were known, and training "
         "results on four of them."
     )
-
-
-def _over_run(known: Streams, runs: Trained, name: str) -> Difference:
-    """Return what training has more than the run of the frozen answer on a stream that has both."""
-    over = less(known, runs, name, TRAINED, frozen_gains.FROZEN_ANSWER)
-    assert over is not None, "a stream of which gains tell"
-    return over
 
 
 def _with_parts(names: Sequence[str]) -> str:

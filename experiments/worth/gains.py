@@ -298,8 +298,8 @@ def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     ``{METHOD/STREAM/best-head}`` the head that it is over;
     ``{METHOD/report/gains}`` and ``loses`` name the streams with that verdict of the family, and
     ``{METHOD/report/near}`` is the verdict on the rank correlation, all of the method of the family;
-    ``{METHOD/report/floor}`` is what is not met of *(floor)*, and ``{judged/report/blind}`` in how many of the
-    rows that are judged *(blind)* is refuted.
+    ``{METHOD/report/floor}`` is what is not met of *(floor)*, and ``{judged/report/blind}`` in how many
+    of the rows that are judged *(blind)* is refuted.
     """
     plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
     fields = {}
