@@ -142,9 +142,12 @@ def in_short(lines: Sequence[Line]) -> str:
         sides.setdefault(line.method, []).append(_side(line.less_the_floor))
     on_all = [method for method, own in sides.items() if method != FLOOR and len(own) == len(streams)]
     on_all.sort(key=lambda method: -sides[method].count(1))
+    few = _of_few_orders(lines)
     above, below = (
         "; ".join(
-            f"{LABELS[method]} ({sides[method].count(side)})" for method in on_all if side in sides[method]
+            f"{LABELS[method]} ({sides[method].count(side)}{few.get(method, '')})"
+            for method in on_all
+            if side in sides[method]
         )
         for side in (1, -1)
     )
@@ -154,6 +157,24 @@ def in_short(lines: Sequence[Line]) -> str:
         f"floor), by uncorrected 95 % intervals: {above or 'none'}. Below it: {below or 'none'}."
     )
     return textwrap.fill(words, WIDTH, break_on_hyphens=False)
+
+
+def _of_few_orders(lines: Sequence[Line]) -> dict[str, str]:
+    """Return, by method, on which streams it has fewer orders than most methods, and how many."""
+    usual = _usual_orders(lines)
+    told: dict[str, str] = {}
+    for line in lines:
+        if len(line.runs) < usual[line.stream]:
+            told[line.method] = told.get(line.method, "") + f"; on {line.stream} {len(line.runs)} orders"
+    return told
+
+
+def _usual_orders(lines: Sequence[Line]) -> dict[str, int]:
+    """Return of how many orders most lines of a stream are."""
+    orders: dict[str, list[int]] = {}
+    for line in lines:
+        orders.setdefault(line.stream, []).append(len(line.runs))
+    return {stream: max(statistics.multimode(own)) for stream, own in orders.items()}
 
 
 def of_streams(store: Path, stored: Stored) -> Iterator[str]:
@@ -251,10 +272,7 @@ def by_accuracy(lines: Sequence[Line]) -> list[Line]:
     others. What has no order of the floor stands last. Streams keep theirs.
     """
     streams = list(dict.fromkeys(line.stream for line in lines))
-    usual = {}
-    for stream in streams:
-        orders = [len(line.runs) for line in lines if line.stream == stream]
-        usual[stream] = max(statistics.multimode(orders))
+    usual = _usual_orders(lines)
 
     def place(line: Line) -> tuple[int, bool, float]:
         apart = line.less_the_floor

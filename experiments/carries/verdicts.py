@@ -160,8 +160,7 @@ def caption(cells: Sequence[Cell]) -> Iterator[str]:
         f"*How far class means move in each task of `{stream}` (order {order}, {size} px), on test images: "
         f"new classes {rest.min():.1f} to {rest.max():.1f} times as far as old ones, in task {far + 2} "
         f"{ratios[far]:.1f} times. The gate's line, its mean weight times the motion of new classes, lies "
-        f"below that of old classes in {(by_gate < old).sum()} of {len(old)} tasks. "
-        "Other carries are not shown.*"
+        f"below that of old classes in {(by_gate < old).sum()} of {len(old)} tasks.*"
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
@@ -280,7 +279,7 @@ def replications(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str
         rows += found
         without += [] if found else [METHODS[method]]
     missing = f"; those of {and_listed(without)} were not run" if without else ""
-    yield f"Foreseen replications, open as they lack streams{missing}:"
+    yield f"Foreseen replications, open as they lack streams{missing}; on what there is:"
     yield ""
     yield f"| | {' | '.join(f'({name})' for name in JUDGED)} | gate minus `affine` |"
     yield "| --- |" + " --- |" * (len(JUDGED) + 1)
@@ -319,9 +318,8 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     leaning = ("undecided", "refuted by the mean alone")
     spread = all(verdict[0].startswith(leaning) for verdict in told.values() if verdict is not None)
     return (
-        "(i) measures the loss among old classes alone; but new ones, which no carry moves, may join old "
-        "ones that it moved. So, exploratory, when cells had been seen: by the FAA that `affine` gains where "
-        f"one step is not carried, (i) is {', '.join(found)}"
+        "Exploratory, when cells had been seen: by the FAA that `affine` gains where one step is not carried "
+        f"(new classes count, too), (i) is {', '.join(found)}"
         f"{': it decides nothing' if spread else ''}."
     )
 

@@ -125,30 +125,15 @@ def table(known: Streams, runs: Trained) -> Iterator[str]:
 
 def words(known: Streams, runs: Trained) -> Iterator[str]:
     """Yield in sentences where training on every task adds, and what of that is the head."""
-    found = differences(known, runs, "recommended", FROZEN_ANSWER)
-    gains, costs = (images_on(found, side) for side in (1, -1))
-    yield (
-        f"Training on every task ends above `--recommended`, with its interval, with {gains} images a "
-        f"class, and below it with {costs}."
-    )
-    over = [own.mean for own in differences(known, runs, "recommended", "lda").values()]
-    if over:
-        yield (
-            "It answers by `lda`, `--recommended` by the head that its images choose. Over untuned "
-            f"`lda` it has {min(over):+.1f} to {max(over):+.1f} points at every number."
-        )
+    yield "Training on every task answers by `lda`, `--recommended` by the head that its images choose."
     images, more = (FACTS[name]["train_per_class"] for name in (FEW, MANY))
-    both = {row: few(runs, "recommended", row).get(("cifar", images)) for row in (FROZEN_ANSWER, "lda")}
-    every = {row: differences(known, runs, "recommended", row).get(FEW) for row in both}
-    if all(both.values()) and all(every.values()):
-        (all_over_run, few_over_run), (all_over_lda, few_over_lda) = (
-            (f"{every[row].mean:+.1f}", f"{both[row].mean:+.1f}") for row in both
-        )
+    few_over_run = few(runs, "recommended", FROZEN_ANSWER).get(("cifar", images))
+    all_over_run = differences(known, runs, "recommended", FROZEN_ANSWER).get(FEW)
+    if few_over_run and all_over_run:
         yield (
-            f"With {images} images a class it has {all_over_run} points over `--recommended` on these "
-            f"hundred classes, {few_over_run} on twenty of them (`few-cifar-twenty`, below). Over "
-            f"`lda`: {all_over_lda} on the hundred, {few_over_lda} on the twenty. The twenty are "
-            "exploratory: one draw, other test images."
+            f"With {images} images a class it has {all_over_run.mean:+.1f} points over `--recommended` on "
+            f"these hundred classes, {few_over_run.mean:+.1f} on twenty of them (`few-cifar-twenty`, below). The "
+            "twenty are exploratory: one draw, other test images."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))

@@ -40,12 +40,10 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     )
     above, below = sides(known, runs, TRAINED, "report")
     above_apart, below_apart = sides(known, runs, TRAINED, "development")
-    over_runs = [f"{name} ({_over_run(known, runs, name)})" for name in above_runs_alone(known, runs)]
     yield (
         f"- `--trained` ends above it on {_with_parts(above)}, below it on "
         f"{', '.join(below) or 'none'} (development streams: above on {', '.join(above_apart) or 'none'}, "
-        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it. Above "
-        f"`--recommended` it ends also on {', '.join(over_runs) or 'none'}."
+        f"below on {', '.join(below_apart) or 'none'}); elsewhere the interval has 0 in it."
     )
     rows = ("auto", "lda at temperature 1", "lda")
     errors = {row: {name: known[name].ece(row) for name in names} for row in rows}
@@ -73,13 +71,6 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
         f"{refuted} are refuted. When they were committed, figures of most streams were known, and training "
         "results on four of them."
     )
-
-
-def _over_run(known: Streams, runs: Trained, name: str) -> Difference:
-    """Return what training has more than the run of the frozen answer on a stream that has both."""
-    over = less(known, runs, name, TRAINED, frozen_gains.FROZEN_ANSWER)
-    assert over is not None, "a stream of which gains tell"
-    return over
 
 
 def _with_parts(names: Sequence[str]) -> str:
@@ -226,9 +217,9 @@ def _why_few_apart() -> str:
     if {own[0] for own in taken} != {"lda"}:
         return ""
     # a whole binomial standard error is wide on few images, and the head that is named first is within it
-    reason = "five images a class: in this draw `start` took `lda`, within one standard error"
+    reason = "five images a class: here `lda` was within one standard error of the best, so `start` took it"
     others = {head for own in taken for head in own[1:]}
-    return f" ({reason}; in others not always)" if others != {"lda"} else f" ({reason})"
+    return f" ({reason}; other draws differ)" if others != {"lda"} else f" ({reason})"
 
 
 def above_runs_alone(known: Streams, runs: Trained) -> list[str]:

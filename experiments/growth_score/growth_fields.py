@@ -182,6 +182,8 @@ def of_turns(
         second = [run.record["task_to_set"][1] == 0 for run in own.values()]
         yield (row, stream, "seeds"), str(len(own))
         yield (row, stream, "shared"), str(sum(second))
+        third = [run.record["task_to_set"][2] == 1 for run in own.values()]
+        yield (row, stream, "third-in-second"), f"{sum(third)} of {len(third)}"
         yield (row, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
         measured = [pair for run in own.values() if (pair := z_of_second(run)) is not None]
         if measured:

@@ -297,7 +297,9 @@ def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
     A field ``{METHOD/STREAM/gain}`` is the gain, ``{METHOD/STREAM/gain-interval}`` with its interval, and
     ``{METHOD/STREAM/best-head}`` the head that it is over;
     ``{METHOD/report/gains}`` and ``loses`` name the streams with that verdict of the family, and
-    ``{METHOD/report/near}`` is the verdict on the rank correlation, all of the method of the family.
+    ``{METHOD/report/near}`` is the verdict on the rank correlation, all of the method of the family;
+    ``{METHOD/report/floor}`` is what is not met of *(floor)*, and ``{judged/report/blind}`` in how many
+    of the rows that are judged *(blind)* is refuted.
     """
     plan = tomllib.loads((HERE / "hypotheses.toml").read_text(encoding="utf-8"))
     fields = {}
@@ -314,6 +316,12 @@ def told(stored: Stored) -> tuple[Mapping[str, str], Mapping[str, str]]:
         fields[f"{{{method}/report/{verdict}}}"] = ", ".join(on) or "none"
     near = rank(plan, "near", method, gains, far)
     fields[f"{{{method}/report/near}}"] = near.partition(" (")[0]
+    blind = [rank(plan, "blind", each, gains, far) for each in plan["methods"]]
+    judged_rows = [one for one in blind if not one.startswith("open")]
+    refuted = sum(one.startswith("refuted") for one in judged_rows)
+    fields["{judged/report/blind}"] = f"{refuted} of {len(judged_rows)}"
+    floor = next(margins(plan, ends, gains)).removeprefix("(floor) ")
+    fields[f"{{{plan['floor']['method']}/report/floor}}"] = floor.partition(";")[0]
     return {**plan["heads"], **plan["methods"]}, fields
 
 

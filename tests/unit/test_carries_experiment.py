@@ -233,7 +233,10 @@ def test_a_replication_is_told_as_far_as_it_ran(script, monkeypatch):
     plan = of_a_plan(margin=-0.5) | {"replications": ["slca-plus-plus", "prompt"]}
     monkeypatch.setitem(verdicts.METHODS, "slca-plus-plus", "SLCA")
     first, *_, row = verdicts.replications(plan, cells)
-    assert first == "Foreseen replications, open as they lack streams; those of one prompt set were not run:"
+    assert first == (
+        "Foreseen replications, open as they lack streams; those of one prompt set were not run; "
+        "on what there is:"
+    )
     assert row.startswith("| SLCA, 224 px: turns (1 order) | refuted on turns (-100.00) | ")
 
 
