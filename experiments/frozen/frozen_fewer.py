@@ -132,8 +132,8 @@ def words(known: Streams, runs: Trained) -> Iterator[str]:
     if few_over_run and all_over_run:
         yield (
             f"With {images} images a class it has {all_over_run.mean:+.1f} points over `--recommended` on "
-            f"these hundred classes, {few_over_run.mean:+.1f} on twenty of them (`few-cifar-twenty`, below). The "
-            "twenty are exploratory: one draw, other test images."
+            f"these hundred classes, {few_over_run.mean:+.1f} on twenty of them (`few-cifar-twenty`, below). "
+            "The twenty are exploratory: one draw, other test images."
         )
     grows, *others = judged(known, runs)
     held = sum(claim.verdict == HOLDS for claim in (grows, *others))
