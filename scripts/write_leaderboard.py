@@ -66,11 +66,11 @@ OF_STREAMS = """\
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
-fewer orders than most of their stream stand last (but `lda`), comparable with no other."""
+fewer orders than most of their stream stand last, except `lda`: compare their difference from `lda` alone, not FAA."""
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
 the first: of {sided} intervals that exclude zero, t intervals over orders alone contain it on {unsure}.
-*Training on every task*: [gate with expert](carries.md#what-the-study-finds)."""
+Training on every task at 64 px: [carries](carries.md#what-the-study-finds), row *gate with expert*."""
 """What is said of report streams at another size, below the table at the first."""
 WORDS = "### Words of the tables"
 LEGEND = """

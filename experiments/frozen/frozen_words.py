@@ -56,8 +56,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
         f"- Calibration error of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
-        f"{before}); even true probabilities would show {min(by_chance):.1f} to {max(by_chance):.1f} on as "
-        f"few images. The error of `lda` is lower, with its interval, on {', '.join(nearer) or 'none'}, "
+        f"{before}); a perfectly calibrated model would measure {min(by_chance):.1f} to {max(by_chance):.1f}, as "
+        f"the images are few. The error of `lda` is lower, with its interval, on {', '.join(nearer) or 'none'}, "
         f"higher on {', '.join(further) or 'none'}."
     )
     verdicts: dict[str, str] = {}
@@ -67,7 +67,7 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     held = sum(verdict == "holds" for verdict in verdicts.values())
     refuted = sum(verdict == "refuted" for verdict in verdicts.values())
     yield (
-        f"- Of {len(verdicts)} hypotheses [committed before](frozen_tables.md#verdicts) {held} hold, "
+        f"- Of {len(verdicts)} [hypotheses](frozen_tables.md#verdicts), committed before, {held} hold, "
         f"{refuted} are refuted. When they were committed, figures of most streams were known, and training "
         "results on four of them."
     )
@@ -156,7 +156,7 @@ def strangers(known: Streams, runs: Trained) -> Iterator[str]:
     missing = [f"`{name}`" for name in names_of("report") if name not in refused]
     not_run = f" ({', '.join(missing)} not run)" if missing else ""
     yield (
-        f"- `--reject` looks at the distance from what was learned instead. We held back a quarter of the "
+        f"- `--reject` judges that by the distance from what was learned. We held back a quarter of the "
         f"classes: where 95 % of the known test images pass, it refuses {min(shares)} to {max(shares)} % of "
         f"images of the quarter. The probability would refuse more on {len(fewer)} of {len(refused)} "
         f"streams{not_run}, by the mean; that depends on [the quarter](frozen_tables.md#how-sure-it-is)."
@@ -272,7 +272,8 @@ def told(stored: Any) -> dict[str, str]:
         fields[f"{{trained/{role}/above-aside}}"] = aside(above)
         fields[f"{{trained/{role}/below-too}}"] = f", below on {_listed(below)}" if below else ""
         fields[f"{{trained/{role}/number-undecided}}"] = str(number - len(above) - len(below))
-    fields["{one-set/frozen/sides}"] = _sides_told(known, runs, "one-set")
+    for method in ("one-set", "recommended", "ranpac-joined"):
+        fields[f"{{{method}/frozen/sides}}"] = _sides_told(known, runs, method)
     fields["{recommended/frozen/figures}"] = _figures_told(known, runs, "recommended")
     above_runs = [row.stream for row in frozen_gains.gains(known, runs, TRAINED) if row.low > 0]
     fields["{trained/report/number-above-runs}"] = str(
@@ -281,6 +282,8 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     right = [round(known[name].accuracy("auto")) for name in names_of("report")]
     fields["{frozen/report/right}"] = f"{min(right)} to {max(right)}"
+    errors = [known[name].ece("auto") for name in names_of("report")]
+    fields["{frozen/report/calibration}"] = f"{min(errors):.1f} to {max(errors):.1f}"
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
     fields["{frozen/report/strangers}"] = f"{min(refused)} to {max(refused)}"
     floors = {name: less_floors(known, runs, name) for name in names_of("report")}
@@ -296,8 +299,9 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/every/forwards}"] = forwards_of(runs, TRAINED, [*known])
     fields["{trained/report/forwards}"] = forwards_of(runs, TRAINED, names_of("report"))
     fields["{trained/report/first-task}"] = _forwards_of_first_task(runs)
-    for what, value in _on_cpu(runs, "cifar-second").items():
-        fields[f"{{trained/cifar-second/{what}}}"] = value
+    for short, method in (("trained", TRAINED), ("run", "frozen-answer")):
+        for what, value in _on_cpu(runs, "cifar-second", method).items():
+            fields[f"{{{short}/cifar-second/{what}}}"] = value
     for method in machines.ROWS:
         fields[f"{{machines/{method}/most}}"] = f"{machines.most(runs, method):.1f}"
     _, fields["{lda/development/shrinkage}"], gains = frozen_images.by_shrinkage()
@@ -314,8 +318,8 @@ def told(stored: Any) -> dict[str, str]:
     return fields | _of_the_picture(runs)
 
 
-def _on_cpu(runs: Trained, name: str) -> dict[str, str]:
-    """Return the training images of a stream, and how many of its trained runs used a CPU core, and how long.
+def _on_cpu(runs: Trained, name: str, method: str) -> dict[str, str]:
+    """Return the training images of a stream, those of its first task, and how long runs of a row took on a core.
 
     The seconds are of the wall clock, from the least to the most, with the evaluation after each task.
 
@@ -323,14 +327,15 @@ def _on_cpu(runs: Trained, name: str) -> dict[str, str]:
         SystemExit: A run on a CPU had more than one thread, so that "one core" is wrong.
     """
     facts = FACTS[name]
-    records = [read_record(run.told.path) for run in runs[name, TRAINED].values()]
+    records = [read_record(run.told.path) for run in runs[name, method].values()]
     on_cpu = [own for own in records if own["environment"]["device"] == "cpu"]
     if any(own["environment"]["threads"] > 1 for own in on_cpu):
         raise SystemExit(f"{name}: a run on a CPU has several threads; the page says one core")
     seconds = [math.ceil(own["seconds"]["total"]) for own in on_cpu]
-    images = facts["tasks"] * facts["increment"] * facts["train_per_class"]
+    first = facts["increment"] * facts["train_per_class"]
     return {
-        "images": f"{images:,}",
+        "images": f"{facts['tasks'] * first:,}",
+        "first-images": f"{first:,}",
         "seconds": f"{min(seconds)} to {max(seconds)}",
         "on-cpu": str(len(seconds)),
     }

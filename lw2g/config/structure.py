@@ -41,6 +41,8 @@ _LISTED = 5
 """Options that a message names at most."""
 _LONGEST = 200
 """Letters of a text that is read as a list; files of strangers have any."""
+_IN_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text in quotes"}
+"""Types as arguments of commands tell them."""
 
 
 def structure(
@@ -278,9 +280,8 @@ def _message(error: Exception, name: str) -> str:
 
 
 def _expected(kind: Any, value: object, hint: str = "") -> ValueError:
-    # as arguments of commands are told
     wanted = re.sub(r"\bof int\b", "of whole numbers", describe_type(kind)).replace("of float", "of numbers")
-    for name, meant in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
+    for name, meant in _IN_WORDS.items():
         wanted = re.sub(rf"\b{name}\b", meant, wanted)
     if wanted.startswith("list of") and isinstance(value, str) and len(value) < _LONGEST:
         hint += _as_list(value, kind)
