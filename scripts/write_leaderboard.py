@@ -93,7 +93,7 @@ LEGEND = """
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
   `head=auto` the features of all training images (`cifar-whole`: sums).
 - (floor): [which heads](heads.md), [when training beats them](worth.md); (control): for comparison.
-- `--trained`, `--recommended`, *training on every task*: [what they are](use.md#training). *Carried*: by
+- `--recommended` (a run of the frozen answer), `--trained`, *training on every task*: [what they are](use.md#training). *Carried*: by
   `affine` ([carries](carries.md)). *Adapters*: of the first task; the last task's images choose the
   penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`, `ridge`
   (penalty by held-out images of all tasks): 2,000 random units. *Three asked*: the answers of the three
