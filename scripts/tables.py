@@ -7,10 +7,10 @@
     python scripts/tables.py --packs frozen     # cells and packs of what training has over the frozen answer
     python scripts/tables.py --confirm docs/use.md  # after reading what changed in the text of a page
 
-Which tables there are says tables.toml. The tables of docs/carries.md come from the answers in
-experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from experiments/frozen/cells as
-well, and those of docs/growth_archive.md from experiments/growth_score/cells as well, which scripts of their
-own read.
+Which tables there are says tables.toml. The tables of docs/carries.md and of experiments/carries/README.md
+come from the answers in experiments/carries/cells, those of docs/frozen.md and docs/frozen_tables.md from
+experiments/frozen/cells as well, and those of docs/growth_archive.md from experiments/growth_score/cells as
+well, which scripts of their own read.
 A table with a fraction in it that stands on one of :data:`PAGES` outside all marks has nothing behind it, and
 fails the check; so does a digit in a sentence of the pages that prose.toml names, and a word of a verdict.
 So does any other change outside the marks, be it a negation, a name in code or another picture: confirmed.py
@@ -49,6 +49,7 @@ FROZEN = "frozen"
 """What ``--packs`` calls the tables of the frozen answer and of training on report streams."""
 README, GROWTH, LEADERBOARD = "README.md", "docs/growth.md", "docs/leaderboard.md"
 CARRIES, WORTH, GROWTH_ARCHIVE = "docs/carries.md", "docs/worth.md", "docs/growth_archive.md"
+CARRIES_ARCHIVE = "experiments/carries/README.md"
 CELLS = ROOT / "experiments" / "carries" / "cells"
 PAGES = (
     README,
@@ -63,7 +64,7 @@ PAGES = (
     GROWTH_ARCHIVE,
     LEADERBOARD,
     "experiments/README.md",
-    "experiments/carries/README.md",
+    CARRIES_ARCHIVE,
 )
 """The pages whose tables have numbers of packs alone."""
 MARKED = re.compile(
@@ -179,7 +180,7 @@ def pages(stored: Stored, root: Path = ROOT, fields: Fields | None = None) -> di
     for name, table in facts().items():
         page = table["page"]
         written[page] = with_table(written[page], name, table_text(table, runs, stored, fields))
-    written[CARRIES] = carries_page(written[CARRIES])
+    written |= carries_pages(written)
     written |= of_experiment("worth", "gains").written(stored, written[WORTH])
     written |= of_experiment("frozen", "frozen_page").written(stored, root, written)
     archive = of_experiment("growth", "readings").written(written[GROWTH_ARCHIVE])
@@ -218,13 +219,18 @@ def name_of(block: re.Match[str]) -> str:
     return block["name"] or block["study"]
 
 
-def carries_page(text: str) -> str:
-    """Return the page of the study of carries with its tables and verdicts, as its own scripts have them."""
-    study = of_experiment("carries", "table")
-    text = study.page_with(text, study.study_lines(CELLS))
-    for name, lines in of_experiment("carries", "verdicts").page_parts(study.load(CELLS)).items():
-        text = with_table(text, name, lines)
-    return str(text)
+def carries_pages(written: Mapping[str, str]) -> dict[str, str]:
+    """Return the page of the study of carries and its archive with what their own scripts have for them."""
+    study, judge = of_experiment("carries", "table"), of_experiment("carries", "verdicts")
+    cells = study.load(CELLS)
+    page = study.page_with(written[CARRIES], study.study_lines(CELLS))
+    for name, lines in judge.page_parts(cells).items():
+        page = with_table(page, name, lines)
+    title, *rest = study.study_lines(CELLS, small=True)
+    archive = with_table(written[CARRIES_ARCHIVE], "carries-small", iter([title.lstrip(), *rest]))
+    for name, lines in judge.archive_parts(cells).items():
+        archive = with_table(archive, name, lines)
+    return {CARRIES: page, CARRIES_ARCHIVE: archive}
 
 
 def of_experiment(folder: str, module: str) -> Any:

@@ -70,7 +70,7 @@ fewer orders than most of their stream stand last, except `lda`: compare their d
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
 the first: of {sided} intervals that exclude zero, t intervals over orders alone contain it on {unsure}.
-Training on every task at 64 px: [carries](carries.md#what-the-study-finds), row *gate with expert*."""
+Training on every task at 64 px: `experiments/carries/README.md`, row *gate with expert*."""
 """What is said of report streams at another size, below the table at the first."""
 WORDS = "### Words of the tables"
 LEGEND = """

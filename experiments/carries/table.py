@@ -4,8 +4,8 @@
 
 An entry is FAA alone / with the frozen expert, mean over orders, and in brackets that of the worst order; the
 number of orders stands in the head. Differences are paired, with the 95 % interval over orders and test
-images. The page of the study gets the tables of the main
-method on report streams, between its marks.
+images. Of the main method on report streams, docs/carries.md gets the table of large images between its
+marks, README.md that of small ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = ("none", "shift", "affine", "auto", "gate", "fresh")
 JUDGED = ("none", "affine", "gate", "fresh")
 """The rows that the hypotheses speak of; the page has these alone."""
 LARGE = 224
-"""The size from which on the page has accuracies; of smaller images it has differences alone."""
+"""The size from which on the page has a table; that of smaller images stands in README.md."""
 BEGIN, END = "<!-- cells -->", "<!-- end of cells -->"
 ROOT = Path(__file__).parents[2]
 METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
@@ -32,6 +32,7 @@ METHODS = ("slca-plus-plus", "lora", "prompt", "ssiat")
 DIFFERENCES = (
     ("affine minus none (no expert)", ("affine", False), ("none", False)),
     ("gate minus affine (no expert)", ("gate", False), ("affine", False)),
+    ("gate minus affine of means only (no expert)", ("gate", False), ("affine-means", False)),
     ("gate minus none (no expert)", ("gate", False), ("none", False)),
     ("gate minus none (both with expert)", ("gate", True), ("none", True)),
     ("gate with expert minus raw `lda`", ("gate", True), ("raw", False)),
@@ -39,8 +40,6 @@ DIFFERENCES = (
     ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),
 )
 JUDGED_DIFFERENCES = tuple(own for own in DIFFERENCES if own[0] != "none with expert minus raw `lda`")
-SMALL_DIFFERENCES = tuple(own for own in JUDGED_DIFFERENCES if own[0] != "gate minus none (both with expert)")
-"""Those of images below :data:`LARGE` on the page: without the row that no hypothesis names."""
 
 
 def roles() -> dict[str, str]:
@@ -67,8 +66,7 @@ def of_role(
         own = {name: chosen(cells, name, method, size) for name in names}
         own = {name: orders for name, orders in own.items() if orders}
         if own:
-            judged = JUDGED if size >= LARGE else ()
-            yield from table(f"{title}, {method}, {size} px", own, floor, ROWS if whole else judged)
+            yield from table(f"{title}, {method}, {size} px", own, floor, ROWS if whole else JUDGED)
 
 
 def table(title: str, streams: dict[str, list[Cell]], floor: Path, rows: Sequence[str]) -> Iterator[str]:
@@ -90,8 +88,7 @@ def table(title: str, streams: dict[str, list[Cell]], floor: Path, rows: Sequenc
             for own in streams.values()
         ]
         yield _row(f"`{carry}`", [_pair(*pair) for pair in pairs])
-    differences = DIFFERENCES if whole else JUDGED_DIFFERENCES if rows else SMALL_DIFFERENCES
-    for label, left, right in differences:
+    for label, left, right in DIFFERENCES if whole else JUDGED_DIFFERENCES:
         shown = []
         for own in streams.values():
             apart = less(own, *({"carry": carry, "expert": expert} for carry, expert in (left, right)))
@@ -140,10 +137,10 @@ def page_with(text: str, lines: Sequence[str]) -> str:
     return "\n".join([head + BEGIN, *lines, "", END]) + tail
 
 
-def study_lines(folder: Path) -> list[str]:
-    """Return the tables on the page of the study."""
-    floor = folder / "floor"
-    return [*of_role(load(folder), floor, "report", "Report streams", METHODS[0], whole=False)]
+def study_lines(folder: Path, *, small: bool = False) -> list[str]:
+    """Return the table on the page of the study, or that of small images in README.md."""
+    cells = [cell for cell in load(folder) if (cell.facts["size"] < LARGE) == small]
+    return [*of_role(cells, folder / "floor", "report", "Report streams", METHODS[0], whole=False)]
 
 
 PAGE = ROOT / "docs" / "carries.md"

@@ -1,8 +1,8 @@
-"""Print the verdicts on ``hypotheses.toml`` from the cells, and what docs/carries.md shows of them.
+"""Print the verdicts on ``hypotheses.toml`` from the cells, and what pages show of them.
 
     python experiments/carries/verdicts.py experiments/carries/cells
 
-``scripts/tables.py`` writes them into the page.
+``scripts/tables.py`` writes them into docs/carries.md and README.md, the archive of that page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GAINS = {
     "`affine` minus `none`": ("affine", "none", False),
     "Gate minus `none`": ("gate", "none", False),
     "Gate minus `none`, each with the expert": ("gate", "none", True),
-    "Gate minus `affine` of means alone (exploratory)": (
+    "Gate minus `affine` of means only (exploratory)": (
         "gate",
         "affine-means",
         False,
@@ -134,15 +134,24 @@ def page_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
         shown = " | ".join("-" if one is None else one[0] for one in told)
         rows.append(f"| ({name}) {plan[name]['claim']} | {shown} |")
     rows.append("")
-    for text in (by_orders(plan, cells), first_orders(plan, cells), other(plan, cells)):
-        rows += _point(text)
     rows += _point(of_all_sizes(plan, cells))
+    rows += _point(first_orders(plan, cells))
     return {
-        "carries-picture": list(caption(cells)),
+        "carries-picture": [*caption(cells), "", *predicted(plan, cells)],
         "carries-gains": list(gains(plan, cells)),
         "carries-verdicts": rows,
-        "carries-replications": list(replications(plan, cells)),
+        "carries-defaults": list(defaults(plan, cells)),
         "carries-warning": list(warning(plan, cells)),
+        "carries-open": list(still_open(plan, cells)),
+    }
+
+
+def archive_parts(cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """Return what the archive in README.md shows between its marks, by their names."""
+    plan = tomllib.loads(HYPOTHESES.read_text(encoding="utf-8"))
+    return {
+        "carries-plan": [*_point(by_orders(plan, cells)), *_point(other(plan, cells))],
+        "carries-replications": list(replications(plan, cells)),
     }
 
 
@@ -156,11 +165,26 @@ def caption(cells: Sequence[Cell]) -> Iterator[str]:
     ratios = new / old
     far = int(ratios.argmax())
     rest = np.delete(ratios, far)
+    short = (by_gate < old).sum()
+    meaning = ": here it mostly moves old classes too little" if 2 * short > len(old) else ""
     text = (
         f"*How far class means move in each task of `{stream}` (order {order}, {size} px), on test images: "
-        f"new classes {rest.min():.1f} to {rest.max():.1f} times as far as old ones, in task {far + 2} "
-        f"{ratios[far]:.1f} times. The gate's line, its mean weight times the motion of new classes, lies "
-        f"below that of old classes in {(by_gate < old).sum()} of {len(old)} tasks.*"
+        f"new classes {rest.min():.1f} to {rest.max():.1f} times as far as old ones, {ratios[far]:.1f} times "
+        f"in task {far + 2}. The gate's line, its mean weight times the motion of new classes, lies "
+        f"below that of old classes in {short} of {len(old)} tasks{meaning}.*"
+    )
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+
+
+def predicted(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield whether `affine` loses where new classes move far: the verdicts on (i), in a sentence."""
+    told = {size: judge(plan, plan["i"], plan["main"], size, cells) for size in plan["sizes"]}
+    words = {size: one[0].partition(" (")[0] for size, one in told.items() if one is not None}
+    shown = all(word == "holds" for word in words.values())
+    found = ", ".join(f"{word} at {size} px" for size, word in words.items())
+    text = (
+        "Does `affine` lose most in steps where new classes move most, compared with old ones "
+        f"([claim (i)](#verdicts))? {'Yes' if shown else 'Not shown'}: {found}."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 
@@ -169,7 +193,7 @@ def gains(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield what `affine` and the gate gain, the gate beside the frozen expert, too."""
     size = max(plan["sizes"])
     told, foreseen = (_gains_told(plan, cells, size, by) for by in (less, less_by_orders))
-    yield f"At {size} px ([table](#what-the-study-finds)):"
+    yield f"At {size} px, by the 95 % intervals of the table below:"
     yield ""
     for whose, sides in told.items():
         yield from _point(f"{whose}: {sides}.")
@@ -271,6 +295,47 @@ def _missed(
     return f" ({'; '.join(told)})" if told else ""
 
 
+def defaults(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield why gate and expert are no defaults: what the gate adds, and how many methods tell of it."""
+    size = max(plan["sizes"])
+    gate, none = ({"carry": carry, "expert": True} for carry in ("gate", "none"))
+    apart = {
+        stream: less(chosen(cells, stream, plan["main"], size), gate, none) for stream in plan["streams"]
+    }
+    sides = _sides(apart).replace("on all", f"on all {counted(len(apart), 'stream')}")
+    whole = [
+        f"`{method}`"
+        for method in (plan["main"], *plan["replications"])
+        if all(chosen(cells, stream, method, size) for stream in plan["streams"])
+    ]
+    text = (
+        "The defaults of `head_carry` and `routing.expert` stay `none`: beside the expert, gate minus `none` "
+        f"is {sides} at {size} px, and only {and_listed(whole)} ran on all of them."
+    )
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
+
+
+def still_open(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield how far the foreseen replications ran, and their verdicts that are others than the main ones."""
+    size = max(plan["sizes"])
+    main = {stream: chosen(cells, stream, plan["main"], size) for stream in plan["streams"]}
+    yield f"Foreseen replications at {size} px lack streams; verdicts so far that differ from those above:"
+    yield ""
+    for method in plan["replications"]:
+        every = {stream: chosen(cells, stream, method, size) for stream in plan["streams"]}
+        own = {stream: found for stream, found in every.items() if found}
+        judged_so = {name: _so_far(plan[name], own) for name in JUDGED} if own else {}
+        others = [
+            f"({name}) {verdict.partition(';')[0]}"
+            for name, verdict in judged_so.items()
+            if verdict.split()[0].strip(";") != _so_far(plan[name], main).split()[0].strip(";")
+        ]
+        ran = f" on {and_listed([f'`{stream}`' for stream in own])}" if own else ""
+        told = "; ".join(others) or ("none" if own else "not run")
+        name = METHODS[method]
+        yield from _point(f"{name[0].upper()}{name[1:]}{ran}: {told}.")
+
+
 def replications(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     """Yield what the cells of the other methods say so far, a row a method and size."""
     rows, without = [], []
@@ -318,9 +383,9 @@ def other(plan: Mapping[str, Any], cells: Sequence[Cell]) -> str:
     leaning = ("undecided", "refuted by the mean alone")
     spread = all(verdict[0].startswith(leaning) for verdict in told.values() if verdict is not None)
     return (
-        "Exploratory, when cells had been seen: by the FAA that `affine` gains where one step is not carried "
-        f"(new classes count, too), (i) is {', '.join(found)}"
-        f"{': it decides nothing' if spread else ''}."
+        "Added when cells had been seen: with the loss measured as the FAA that `affine` gains where one "
+        f"step is not carried (new classes count, too), (i) is {', '.join(found)}"
+        f"{': this exploratory measure decides nothing' if spread else ''}."
     )
 
 
@@ -348,13 +413,14 @@ def warning(plan: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     size = max(plan["sizes"])
     found = {stream: motions(plan, cells, size, [stream]) for stream in plan["streams"]}
     spoken = ", ".join(
-        f"`{stream}` {sum(each >= ALARMING for each in own)} of {len(own)}" for stream, own in found.items()
+        f"{sum(each >= ALARMING for each in own)} of {len(own)} of `{stream}`"
+        for stream, own in found.items()
     )
     text = (
-        f"A run warns, and `show` and the report mark, where new classes move {ALARMING:g} times the median "
-        f"motion of earlier tasks or more (the most in {len(calm)} steps on development streams at "
-        f"{min(plan['sizes'])} px: {max(calm):.1f}). Steps of report streams at {size} px in which it "
-        f"speaks: {spoken}; (i) did not show that old classes then lose."
+        f"A run warns, and `show` and the report mark it, where new classes move at least {ALARMING:g} times "
+        f"the median motion of earlier tasks (the most in {len(calm)} steps on development streams at "
+        f"{min(plan['sizes'])} px: {max(calm):.1f} times). Steps of report streams at {size} px in which it "
+        f"warns: {spoken}; (i) did not show that old classes then lose."
     )
     yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False)
 

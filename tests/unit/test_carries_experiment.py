@@ -192,8 +192,64 @@ def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(scrip
     assert "- Gate minus `none`: above on `turns`, below on `tiny`.\n" in told
     assert "- Gate minus `none`, each with the expert: undecided on all.\n" in told
     assert (
-        "- Gate minus `affine` of means alone (exploratory): above on `turns`, undecided on `tiny`.\n" in told
+        "- Gate minus `affine` of means only (exploratory): above on `turns`, undecided on `tiny`.\n" in told
     )
+
+
+def test_a_page_says_why_the_gate_is_no_default(script):
+    """By what it adds beside the expert, and by which methods ran on every stream."""
+    every = range(6)
+    gains = a_cell(script, stream="turns", hits={("gate", True): every})
+    other = a_cell(script, stream="tiny", hits={("gate", True): (1,), ("none", True): (2,)})
+    plan = {"main": "slca-plus-plus", "sizes": [224], "streams": ["turns", "tiny"], "replications": ["lora"]}
+    told = " ".join(script("verdicts").defaults(plan, [gains, other]))
+    wanted = (
+        "beside the expert, gate minus `none` is above on `turns`, undecided on `tiny` at 224 px, and only"
+    )
+    assert f"{wanted} `slca-plus-plus` ran on all of them." in told
+    apart = {"turns": SimpleNamespace(low=-1.0, high=1.0), "tiny": SimpleNamespace(low=-1.0, high=1.0)}
+    assert script("verdicts")._sides(apart) == "undecided on all"
+
+
+def test_a_page_answers_whether_a_ratio_predicts_losses(script, monkeypatch):
+    """It is shown where the claim holds at every size; a refuted one is never said to be shown."""
+    verdicts = script("verdicts")
+    plan = {"i": {}, "main": "slca-plus-plus", "sizes": [224, 64]}
+    words = {224: "holds"}
+    monkeypatch.setattr(verdicts, "judge", lambda *given: (f"{words[given[3]]} (rank correlation)", []))
+    for small, answer in (("holds", "Yes"), ("refuted by the mean alone", "Not shown")):
+        words[64] = small
+        told = " ".join(verdicts.predicted(plan, []))
+        assert told.endswith(f"? {answer}: holds at 224 px, {small} at 64 px.")
+
+
+def test_replications_tell_what_differs_from_the_main_method(script, monkeypatch):
+    """A verdict like the main one is left out, another one has its mean; a method without cells is named."""
+    verdicts = script("verdicts")
+    monkeypatch.setattr(verdicts, "JUDGED", ("ii",))
+    cells = [a_cell(script, hits={("gate", False): range(6)})]
+    below = a_cell(script, hits={("none", False): range(6)})
+    below.facts["method"] = "lora"
+    plan = of_a_plan(margin=-0.5) | {"replications": ["lora", "prompt"]}
+    told = [*verdicts.still_open(plan, [*cells, below])]
+    assert told[2:] == [
+        "- LoRA on `turns`: (ii) refuted on turns (-100.00).",
+        "- One prompt set: not run.",
+    ]
+    alike = a_cell(script, hits={("gate", False): range(6)})
+    alike.facts["method"] = "lora"
+    assert [*verdicts.still_open(plan, [*cells, alike])][2] == "- LoRA on `turns`: none."
+
+
+def test_tables_of_small_images_stand_in_the_archive_alone(script):
+    """The page has those of large ones; neither lacks a row that the other has."""
+    table = script("table")
+    large, small = ("\n".join(table.study_lines(FOLDER / "cells", small=of)) for of in (False, True))
+    assert re.findall(r"\*\*.*\*\*", large) == ["**Report streams, slca-plus-plus, 224 px**"]
+    assert re.findall(r"\*\*.*\*\*", small) == ["**Report streams, slca-plus-plus, 64 px**"]
+    rows = [re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for text in (large, small)]
+    assert rows[0] == rows[1]
+    assert "gate minus affine of means only (no expert)" in rows[0]
 
 
 def of_a_plan(*, margin: float):
