@@ -7,8 +7,10 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
 - ``{min/sketch-first/shared}``: a policy where sketches and photographs take turns.
 - ``{policies/every/streams}``: the streams of the comparison at equal budgets.
 - ``{keep/every/images}``: how often a policy's training sees an image, least and most over streams.
-- ``{keep-5-epochs/every/undecided}``: on how many of its streams a policy is neither above nor below a set
+- ``{keep-5-epochs/every/undecided}``: on which of its streams a policy is neither above nor below a set
   for each task.
+- ``{rules/every/below}``: which rules end below a set for each task under the same constraints, and where;
+  ``{rules/published/below}``: the same of a set for each task without constraints.
 - ``{lda/every/above}``: points of the floor above a set for each task, least and most over streams.
 - ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
 """
@@ -55,9 +57,10 @@ def told(stored: Stored) -> Fields:
     for stream in streams:
         named |= dict(of_policies(runs, stream))
     named["policies", "every", "streams"] = and_listed([f"`{stream}`" for stream in streams])
-    sides = rules_apart(runs, streams)
-    named["rules", "every", "above"] = sides[1] or "none of these streams"
-    named["rules", "every", "below"] = sides[-1] or "none"
+    for where, than in (("every", SAME_CONSTRAINTS), ("published", "always")):
+        sides = rules_apart(runs, streams, than)
+        named["rules", where, "above"] = sides[1] or "none of these streams"
+        named["rules", where, "below"] = sides[-1] or "none of these streams"
     floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
     means = [apart.mean for apart in floor if apart is not None]
     for row in ("keep", "trial"):
@@ -130,25 +133,34 @@ NO_RIVALS = ("lda", "always", SAME_CONSTRAINTS)
 """Rows of the table of policies that neither share a set nor decide."""
 
 
-def rules_apart(runs: Sequence[Run], streams: Sequence[str]) -> dict[int, str]:
-    """Return which rules, and `one`, end above (1) and below (-1) a set for each task, on how many streams.
+def rules_apart(runs: Sequence[Run], streams: Sequence[str], than: str) -> dict[int, str]:
+    """Return which rules, and `one`, end above (1) and below (-1) a set for each task, and on which streams.
 
-    With their interval; that has the same constraints.
+    With their interval. ``than`` is the row of that set: with constraints as the rules have, or without.
     """
     found: dict[int, dict[str, list[str]]] = {1: {}, -1: {}}
     for stream in streams:
         for row in [row for row in POLICIES if row not in NO_RIVALS]:
-            apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
+            apart = less(chosen(runs, stream, row), chosen(runs, stream, than))
             if apart is None or apart.low is None or apart.high is None:
                 continue
             if round(apart.low, 1) > 0:
                 found[1].setdefault(row, []).append(stream)
             if round(apart.high, 1) < 0:
                 found[-1].setdefault(row, []).append(stream)
-    return {
-        side: ", ".join(f"`{row}` on {len(own)}" for row, own in of_rows.items())
-        for side, of_rows in found.items()
-    }
+    return {side: _by_streams(of_rows) for side, of_rows in found.items()}
+
+
+def _by_streams(of_rows: Mapping[str, Sequence[str]]) -> str:
+    """Return rows with their streams in words; rows that have the same streams stand together."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for row in [row for row in POLICIES if row in of_rows]:
+        together.setdefault(tuple(of_rows[row]), []).append(row)
+    parts = []
+    for streams, rows in together.items():
+        on = and_listed([f"`{stream}`" for stream in streams])
+        parts.append(f"{and_listed([f'`{row}`' for row in rows])} on {on}")
+    return "; ".join(parts)
 
 
 def span_of_images(runs: Sequence[Run], streams: Sequence[str], row: str) -> str:
@@ -159,11 +171,15 @@ def span_of_images(runs: Sequence[Run], streams: Sequence[str], row: str) -> str
 
 
 def undecided(runs: Sequence[Run], streams: Sequence[str], row: str) -> str:
-    """Return on how many streams of a policy its interval over a set for each task has 0 in it."""
-    apart = [less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS)) for stream in streams]
-    ran = [own for own in apart if own is not None and own.low is not None and own.high is not None]
-    level = sum(not side_of_zero(own.low, own.high) for own in ran)
-    return f"{level} of {len(ran)} streams"
+    """Return the streams on which a policy's interval over a set for each task has 0 in it."""
+    level = []
+    for stream in streams:
+        apart = less(chosen(runs, stream, row), chosen(runs, stream, SAME_CONSTRAINTS))
+        if apart is None or apart.low is None or apart.high is None:
+            continue
+        if not side_of_zero(apart.low, apart.high):
+            level.append(f"`{stream}`")
+    return and_listed(level)
 
 
 def seconds(own: Mapping[int, Run]) -> float:

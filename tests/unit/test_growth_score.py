@@ -146,18 +146,23 @@ def test_ending_above_both_needs_an_interval_and_ending_below_tells_whether_it_h
     assert judged[0] == verdict
 
 
+ONE_AND_KEEP = "`one` and `keep` on `turns-small`"
+
+
 @pytest.mark.parametrize(
     ("right", "above", "below"),
-    [(40, "`one` on 1, `keep` on 1", ""), (31, "", ""), (20, "", "`one` on 1, `keep` on 1")],
+    [(40, ONE_AND_KEEP, ""), (31, "", ""), (20, "", ONE_AND_KEEP)],
 )
 def test_rules_and_one_set_are_above_or_below_with_their_interval_alone(study, right, above, below):
-    """Against a set for each task under the same constraints; `lda` and plain `always` are no rivals."""
-    held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
+    """Against a set for each task with constraints, or the published one; `lda` and both are no rivals."""
+    fields = study("growth_fields")
     runs = [
-        held,
+        run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained"),
+        run(study, 0, [1] * right + [0] * (50 - right), [0, 1], row="always"),
         *(run(study, 0, [1] * right + [0] * (50 - right), [0], row=row) for row in ("keep", "one", "lda")),
     ]
-    assert study("growth_fields").rules_apart(runs, ["turns-small"]) == {1: above, -1: below}
+    assert fields.rules_apart(runs, ["turns-small"], "always, constrained") == {1: above, -1: below}
+    assert fields.rules_apart(runs, ["turns-small"], "always") == {1: "", -1: ""}
 
 
 def test_points_above_a_set_for_each_task_stand_below_its_accuracy(study):
