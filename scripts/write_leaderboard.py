@@ -66,7 +66,8 @@ OF_STREAMS = """\
 CAUTION = """\
 [Choices have seen these streams](#what-choices-have-seen). Chiefly `slca-plus-plus`, which trains in
 `--trained` and in *training on every task*, and the carried `lda` were chosen on all of CIFAR-100. Rows of
-fewer orders than most of their stream stand last, except `lda`: compare their difference from `lda` alone, not FAA."""
+fewer orders than most of their stream stand last, except `lda`: compare their difference from `lda` alone,
+not FAA."""
 SMALL = """\
 [Choices have seen these streams](#what-choices-have-seen), too. The second row is minus
 the first: of {sided} intervals that exclude zero, t intervals over orders alone contain it on {unsure}.
@@ -93,8 +94,9 @@ LEGEND = """
 - Numbers kept beside the backbone: parameters, and what is carried from task to task: statistics, or under
   `head=auto` the features of all training images (`cifar-whole`: sums).
 - (floor): [which heads](heads.md), [when training beats them](worth.md); (control): for comparison.
-- `--recommended` (a run of the frozen answer), `--trained`, *training on every task*: [what they are](use.md#training). *Carried*: by
-  `affine` ([carries](carries.md)). *Adapters*: of the first task; the last task's images choose the
+- `--recommended` (a run of the frozen answer), `--trained`, *training on every task*: [what they
+  are](use.md#training). *Carried*: by `affine` ([carries](carries.md)).
+  *Adapters*: of the first task; the last task's images choose the
   penalty, except under `penalty=running`, which *12 layers* has, too. `ranpac adapt=none`, `ridge`
   (penalty by held-out images of all tasks): 2,000 random units. *Three asked*: the answers of the three
   likeliest sets together. *As published*: head and retrieval; backbone, epochs and rates are ours.

@@ -56,9 +56,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
         f"- Calibration error of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
-        f"{before}); a perfectly calibrated model would measure {min(by_chance):.1f} to {max(by_chance):.1f}, as "
-        f"the images are few. The error of `lda` is lower, with its interval, on {', '.join(nearer) or 'none'}, "
-        f"higher on {', '.join(further) or 'none'}."
+        f"{before}); a perfectly calibrated model would measure {min(by_chance):.1f} to "
+        f"{max(by_chance):.1f}, as the images are few. The error of `lda` is lower, with its interval, on "
+        f"{', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     verdicts: dict[str, str] = {}
     for name, verdict, _ in judged(known, runs):
@@ -319,7 +319,7 @@ def told(stored: Any) -> dict[str, str]:
 
 
 def _on_cpu(runs: Trained, name: str, method: str) -> dict[str, str]:
-    """Return the training images of a stream, those of its first task, and how long runs of a row took on a core.
+    """Return the training images of a stream, those of its first task, and how long a row took on a core.
 
     The seconds are of the wall clock, from the least to the most, with the evaluation after each task.
 
