@@ -55,20 +55,21 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
-        f"- Calibration error of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
+        f"- [Calibration error](howto/learn.md#probabilities) of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
         f"{before}); a perfectly calibrated model would measure {min(by_chance):.1f} to "
         f"{max(by_chance):.1f}, as the images are few. The error of `lda` is lower, with its interval, on "
         f"{', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
-    verdicts: dict[str, str] = {}
-    for name, verdict, _ in judged(known, runs):
-        # of a hypothesis on several heads the last one, `auto`, is the frozen answer
-        verdicts[name.partition(",")[0]] = re.split("[ :;]", verdict)[0]
-    held = sum(verdict == "holds" for verdict in verdicts.values())
-    refuted = sum(verdict == "refuted" for verdict in verdicts.values())
+    # of a hypothesis on several heads the last one, `auto`, is the frozen answer
+    verdicts = {name.partition(",")[0]: verdict for name, verdict, _ in judged(known, runs)}
+    held = sum(verdict.startswith("holds") for verdict in verdicts.values())
+    refuted = [verdict for verdict in verdicts.values() if verdict.startswith("refuted")]
+    # without a stream whose interval lies below the margin
+    by_mean = sum("refuted on" not in verdict and "by the mean alone" in verdict for verdict in refuted)
+    alone = f" ({by_mean} of them by the mean alone)" if by_mean else ""
     yield (
         f"- Of {len(verdicts)} [hypotheses](frozen_tables.md#verdicts), committed before, {held} hold, "
-        f"{refuted} are refuted. When they were committed, figures of most streams were known, and training "
+        f"{len(refuted)} are refuted{alone}. When they were committed, figures of most streams were known, and training "
         "results on four of them."
     )
 
@@ -141,7 +142,7 @@ def worth(known: Streams, runs: Trained) -> Iterator[str]:
     gains, costs = (frozen_fewer.images_on(on_fewer, side) for side in (1, -1))
     of_one = sum(row.orders == 1 for row in surely_below)
     yield (
-        f"Training on every task is there above `--recommended` at {gains}, below at {costs}; in the "
+        f"On CIFAR-100 training on every task is above `--recommended` at {gains}, below at {costs}; in the "
         "[second table](#by-the-number-of-images-a-class) above on "
         f"{sum(row.low > 0 for row in every)} of {len(every)} rows, below on {len(surely_below)} "
         f"({of_one} of one order)."
@@ -217,7 +218,10 @@ def _why_few_apart() -> str:
     if {own[0] for own in taken} != {"lda"}:
         return ""
     # a whole binomial standard error is wide on few images, and the head that is named first is within it
-    reason = "five images a class: here `lda` was within one standard error of the best, so `start` took it"
+    reason = (
+        "five images a class: with all classes there `lda` is within one standard error of the best, so `start` "
+        "took it; a run has the same rule, but judged earlier images among fewer classes"
+    )
     others = {head for own in taken for head in own[1:]}
     return f" ({reason}; other draws differ)" if others != {"lda"} else f" ({reason})"
 
