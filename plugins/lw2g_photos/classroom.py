@@ -398,7 +398,7 @@ class Classroom:
         told = ""
         series = words_of_near_copies(check.get("near_copies"), place) if check else ""
         if lead is not None and not lead.knows_one_class:
-            doubt = ", many nearly the same" if series else ""
+            doubt = ", with a series (see the last check)" if series else ""
             told = f"accuracy {lead.in_short.partition(' (95 %')[0]}{doubt}"
         if check and series and not report:
             check = {**check, "warnings": [series]}

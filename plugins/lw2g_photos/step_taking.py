@@ -206,7 +206,8 @@ def take_step(
     report = _checked(best, saved, lesson, found) | _costs(before, best, knew_one_class=knew_one_class)
     widest = max(taught, key=lambda one: one.saved.manifest.fingerprint.width)
     held_out = {name: of_class.held_out for name, of_class in lesson.images.items()}
-    report["near_copies"] = near_copies_told(report, widest.saved, widest.model, held_out)
+    drawings = catalogue.get("backbone", saved.backbone.name).embedded
+    report["near_copies"] = near_copies_told(report, widest.saved, widest.model, held_out, drawings=drawings)
     if choice is not None:
         report["choice"] = choice
         if old is None:

@@ -232,7 +232,7 @@ def _noting(saved: Saved, choice: Mapping[str, Any] | None, found: Measured, mod
     checks = {**last.checks, **told_of_left_out(found, manifest)}
     lead = leading_check(checks, has_old_classes=False)
     if lead is not None and lead.leaves_out:  # images that were set apart have the neighbours that they had
-        checks["near_copies"] = near_copies_told(checks, saved, model, {})
+        checks["near_copies"] = near_copies_told(checks, saved, model, {}, drawings=False)
     if choice is not None:
         checks["choice"] = dict(choice)
     last = attrs.evolve(last, checks=checks)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import lw2g
 from lw2g.cli.main import main
-from lw2g.model.exported import read_manifest
-from lw2g_photos.near_copies import near_copies
+from lw2g.model.exported import read_export, read_manifest
+from lw2g_photos.near_copies import near_copies, near_copies_told
 from lw2g_photos.step_words import words_of_near_copies
 from written_images import write_images
 
@@ -122,3 +122,16 @@ def test_a_few_copies_say_nothing(near: int, images: int, told: bool) -> None:
     """From a quarter of the images on, and of more than one."""
     assert bool(words_of_near_copies({"images": images, "near": near}, "m")) == told
     assert words_of_near_copies(None, "m") == ""
+
+
+def test_a_series_among_many_old_images_is_told(photos: Path, tmp_path: Path) -> None:
+    """Of a backbone of photos, by the classes of the step; of drawings a whole class may be near."""
+    lw2g.start(photos / "distinct", tmp_path / "m", device="cpu")
+    series = tmp_path / "series"
+    drawings(tmp_path / "some", 1, 9, seed=2)
+    shutil.copytree(tmp_path / "some" / "ant", series / "cup")
+    grown, report = lw2g.learn(tmp_path / "m", series, tmp_path / "m2", device="cpu")
+    assert report["near_copies"] == {"images": 69, "near": 9}
+    saved = read_export(tmp_path / "m2", whole=True)
+    apart = {"cup": [False] * 9}
+    assert near_copies_told(report, saved, grown, apart, drawings=False) == {"images": 9, "near": 9}

@@ -627,7 +627,7 @@ def test_pictures_of_one_thing_are_told_as_a_series(server: Server) -> None:
     first = taught["check"]["warnings"][0]
     assert told in first
     assert first.endswith(f"lw2g test {taught['folder']} FOLDER")
-    assert taught["told"].endswith(", many nearly the same")
+    assert taught["told"].endswith(", with a series (see the last check)")
     forgot = ask(server, "/forget", b"", query={"name": "black"})[1]
     assert [told in warning for warning in forgot["check"]["warnings"]] == [False, True]
     back = ask(server, "/undo", b"")[1]
