@@ -109,6 +109,7 @@ def test_near_is_a_share_of_the_distance_of_classes() -> None:
 
 
 def test_many_rows_are_compared_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found does not depend on how many products are held at a time."""
     images = rows(0.0, 10.0, noise=4, count=50)
     images["0.0"][40:] = images["0.0"][:10]
     whole = near_copies(images, None)
