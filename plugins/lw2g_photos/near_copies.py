@@ -70,7 +70,7 @@ def near_copies_told(
     if lead.leaves_out:
         counts = near_copies(kept, None)
         latest = {name: kept[name] for name in held_out if name in kept}
-        if drawings or len(latest) == len(kept):
+        if drawings or len(latest) in (0, len(kept)):
             return counts
         own = _counted(latest, None, _NEAR * _between(kept))
         if own["near"] < _MOST * own["images"]:
