@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -298,8 +299,36 @@ def _too_many(error: click.UsageError, message: str) -> str:
     places: list[str] = []
     for parameter in error.ctx.command.params:
         places += parameter.get_usage_pieces(error.ctx)  # of an option there is none
+    if above := _folder_above(error.ctx, places, found[1]):
+        return f"too many words: give the folder above: {above}"
     takes = f"; expected {' '.join(places)} (names with spaces in quotes)" if places else ""
     return f"too many words: {found[1]}{takes}"
+
+
+def _folder_above(ctx: click.Context, places: Sequence[str], extra: str) -> str:
+    """Return the command on the folder above where a shell gave those in it (``photos/*``); else nothing.
+
+    Args:
+        ctx: Of the command.
+        places: The words that it takes.
+        extra: Those that are too many, with spaces between.
+    """
+    arguments = [one for one in ctx.command.params if isinstance(one, click.Argument)]
+    if places.count("FOLDER") != 1 or len(places) != len(arguments):
+        return ""
+    taken = [str(ctx.params.get(str(one.name))) for one in arguments]
+    line = list(ctx.meta[_LINE])
+    words = [word for word in line if word in taken or f" {word} " in f" {extra} "]
+    first = places.index("FOLDER")
+    behind = len(places) - 1 - first
+    folders = words[first : len(words) - behind]
+    if len(words) <= len(places) or not all(Path(word).is_dir() for word in folders):
+        return ""
+    if len({Path(word).parent for word in folders}) > 1:
+        return ""
+    start = line.index(folders[0])
+    rest = [word for word in line[start:] if word not in folders]
+    return " ".join(["lw2g", *map(as_word, [*line[:start], Path(folders[0]).parent, *rest])])
 
 
 def _otherwise_spelled(error: click.UsageError) -> str:

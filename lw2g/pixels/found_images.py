@@ -19,6 +19,7 @@ from lw2g.pixels.heic import HEIC_ENDINGS, reads_heic, way_out
 
 __all__ = [
     "EXTENSIONS",
+    "OF_A_SYSTEM",
     "Domains",
     "FoundImages",
     "domains_below",
@@ -51,6 +52,13 @@ _SPLITS = frozenset({"train", "training", "test", "testing", "val", "valid", "va
 
 _PICTURES = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl"})
 """Endings of pictures whose format is not decoded, HEIC where it cannot be."""
+OF_A_SYSTEM = frozenset(
+    {
+        *("__macosx", "lost+found", "$recycle.bin", "system volume information"),
+        *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot"),  # of network storage
+    }
+)
+"""Folders that a system makes for itself, in lower case: caches of previews, and what was deleted."""
 _NAMED = 5
 """Classes that an error names."""
 _SHOWN = 3
@@ -292,8 +300,12 @@ def is_feature_file(path: Path) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder belongs to a system and not to its user: caches of previews lie in such."""
-    return name.startswith(".") or name == "__MACOSX"
+    """Whether a file or folder belongs to a system and not to its user: caches of previews lie in such.
+
+    >>> is_hidden(".cache"), is_hidden("@eaDir"), is_hidden("$Recycle.Bin"), is_hidden("eaDir")
+    (True, True, True, False)
+    """
+    return name.startswith(".") or name.lower() in OF_A_SYSTEM
 
 
 def _leads_back(link: str) -> bool:

@@ -23,14 +23,14 @@ from lw2g.model.places import is_left_behind, leave_unmade
 from lw2g.model.rejection import TooFewImages
 from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
-from lw2g.pixels.found_images import image_endings, ways_out
+from lw2g.pixels.found_images import OF_A_SYSTEM, image_endings, ways_out
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results.leading_check import LeadingCheck, leading_check
 from lw2g_photos.class_folders import OTHER_FILES
-from lw2g_photos.later_models import session_of
+from lw2g_photos.later_models import session_of, sessions_like
 from lw2g_photos.starting import require_backbone, start
 from lw2g_photos.step_checks import GO_BACK, NEW_NUMBER, TEACH_ANOTHER, UNLEARN_FIRST
-from lw2g_photos.step_words import as_typed, old_classes_words
+from lw2g_photos.step_words import as_typed, old_classes_words, words_of_near_copies
 from lw2g_photos.updating import learn, unlearn
 from lw2g_photos.uploads import Content, Upload
 
@@ -70,6 +70,7 @@ _NOTHING: dict[str, Any] = {
     "anew": False,
     "check": None,
     "total": "",
+    "told": "",
     "cost": "",
     "confusion": None,
     "use": "",
@@ -86,7 +87,7 @@ class Classroom:
     """A model that is taught step by step.
 
     The steps of a session are the models ``1``, ``2``, ... in one folder next to the first model,
-    ``MODEL-taught`` or the next free ``MODEL-taught-2``. The first step makes the folder. Without a model it
+    ``MODEL-taught`` or the next, ``MODEL-taught-2``. The first step makes the folder. Without a model it
     makes the first one, too, in ``model-taught``.
 
     Args:
@@ -158,6 +159,7 @@ class Classroom:
             "files": MOST_FILES,
             "extensions": sorted(image_endings()),
             "ways": ways_out(),
+            "hidden": sorted(OF_A_SYSTEM),
         }
         return self._shown | {"busy": busy, "limits": limits}
 
@@ -392,11 +394,18 @@ class Classroom:
         # an earlier lw2g has not noted how many were found before
         if check and "old_classes" in check and has_old_classes and not forgot:
             cost = old_classes_words(check["old_classes"], check["estimated_loss"])
+        place = as_typed(str(directory.absolute()))
+        told = ""
+        series = words_of_near_copies(check.get("near_copies"), place) if check else ""
+        if lead is not None and not lead.knows_one_class:
+            doubt = ", with a series (see the last check)" if series else ""
+            told = f"accuracy {lead.in_short.partition(' (95 %')[0]}{doubt}"
+        if check and series and not report:
+            check = {**check, "warnings": [series]}
         if check and forgotten:
             before = self._shown["folder"]
             still = f"{before} still knows {forgotten}: to go back to it, undo the last step"
-            check = {**check, "warnings": [still]}
-        place = as_typed(str(directory.absolute()))
+            check = {**check, "warnings": [still, *check.get("warnings", ())]}
         goes_back = bool(self._left) and self._left[-1] is not None
         self._directory = directory
         self._model = model
@@ -411,6 +420,7 @@ class Classroom:
             "anew": lead is not None and lead.leaves_out,
             "check": check,
             "total": total,
+            "told": told,
             "cost": cost,
             "confusion": None if wrong is None else wrong.int().tolist(),
             "use": f"In a terminal: lw2g predict {shlex.quote(place)} PHOTO",
@@ -448,21 +458,19 @@ def _as_told(entries: Sequence[Mapping[str, Any]], lead: LeadingCheck) -> list[d
 
 
 def _made(folder: Path) -> Path:
-    """Make a folder, or the first free one with a number after its name, and return it.
+    """Make a folder, or the next one with a number after its name, and return it.
 
-    One in which a killed process was making its first step is free.
+    The number is above all others, as the last session is found by it. One in which a killed process was
+    making its first step is free.
     """
-    made = folder
-    number = 1
     while True:
-        try:
+        others = sessions_like(folder)
+        for other in others.values():
+            if is_left_behind(other):
+                return other
+        made = folder.with_name(f"{folder.name}-{max(others) + 1}") if others else folder
+        with suppress(FileExistsError):  # another process may have made it just now
             made.mkdir()
-        except FileExistsError:
-            if is_left_behind(made):
-                return made
-            number += 1
-            made = folder.with_name(f"{folder.name}-{number}")
-        else:
             return made
 
 

@@ -14,7 +14,14 @@ from lw2g.model.manifest import Manifest
 from lw2g_photos.step_checks import misspelt
 from lw2g_photos.step_words import as_typed
 
-__all__ = ["later_models", "most_classes", "session_of", "words_of_later", "words_of_session"]
+__all__ = [
+    "later_models",
+    "most_classes",
+    "session_of",
+    "sessions_like",
+    "words_of_later",
+    "words_of_session",
+]
 
 _NUMBERED = r"-(\d{1,6})"
 _SESSION = re.compile(rf"(?P<name>.+-taught)(?:{_NUMBERED})?")
@@ -26,7 +33,7 @@ _SHOWN = 3
 def later_models(model: Path) -> dict[Path, Manifest]:
     """Return the models MODEL-N beside a model that were learned from it, in the order of their numbers."""
     stem = re.sub(f"{_NUMBERED}$", "", model.absolute().name)
-    return _learned_from(model, _numbered(model.absolute().parent, f"{re.escape(stem)}{_NUMBERED}"))
+    return _learned_from(model, _numbered(model.absolute().parent, f"{re.escape(stem)}{_NUMBERED}").values())
 
 
 def most_classes(models: Mapping[Path, Manifest]) -> Path:
@@ -80,15 +87,19 @@ def session_of(model: Path) -> Path:
     return model.with_name(f"{model.name}-taught")
 
 
+def sessions_like(first: Path) -> dict[int, Path]:
+    """Return the folders of sessions that are there, by their numbers; that of the first one has none."""
+    numbered = _numbered(first.parent, f"{re.escape(first.name)}{_NUMBERED}")
+    return {1: first, **numbered} if first.exists() else numbered
+
+
 def _last_of_sessions(model: Path) -> Path | None:
     """Return the newest model of the last session that has taught a model; None where none has.
 
     It may be the model of before, where all was undone at the end.
     """
-    first = session_of(model)
-    sessions = [first, *_numbered(first.parent, f"{re.escape(first.name)}{_NUMBERED}")]
-    for session in reversed(sessions):
-        models = _numbered(session, r"(\d{1,6})")
+    for session in reversed(sessions_like(session_of(model)).values()):
+        models = list(_numbered(session, r"(\d{1,6})").values())
         if _learned_from(model, models):
             last = models[-1]
             return None if last == model.absolute() else last
@@ -104,14 +115,14 @@ def words_of_session(model: Path) -> str:
     return f"the last session with {model} ended with {place}; to go on: lw2g teach {as_word(place)}"
 
 
-def _numbered(folder: Path, pattern: str) -> list[Path]:
+def _numbered(folder: Path, pattern: str) -> dict[int, Path]:
     """Return the folders in a folder whose names fit, by the number that is the pattern's only group."""
     found: dict[int, Path] = {}
     with suppress(OSError):  # it need not be there, or may not be read
         for place in folder.iterdir():
             if match := re.fullmatch(pattern, place.name):
                 found[int(match[1])] = place
-    return [found[number] for number in sorted(found)]
+    return dict(sorted(found.items()))
 
 
 def _learned_from(model: Path, places: Iterable[Path]) -> dict[Path, Manifest]:

@@ -33,7 +33,7 @@ from lw2g.cli.signature import Further, LongCommand, help_of, option_of, options
 from lw2g.errors import ConfigError, DataError, as_word, counted
 from lw2g.runtime.console import note, printable
 from lw2g_photos import photographs
-from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines
+from lw2g_photos.step_words import as_typed, made_from, new_folder, step_lines, words_of_near_copies
 from lw2g_photos.training_line import training_command
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def unlearn(model: Path, names: tuple[str, ...], last: bool, as_json: bool, **op
     click.echo(printable(f"{made}: {counted(len(report['classes']), 'class')}; gone: {gone}"))
     if check := _check_as_shown(report):
         click.echo(printable(f"accuracy: {check.words}"))
+    if series := words_of_near_copies(report["near_copies"], as_typed(report["out"])):
+        note(series)
     if changed := words_of_change(report.get("choice", {})):
         click.echo(changed)
     for words in report["remains"]:

@@ -58,7 +58,7 @@ def start(
     device: str | None = None,
     local: Mapping[str, Any] | None = None,
 ) -> tuple[TrainedModel, StepReport]:
-    """Make a model of your photos, which lie in ``folder``/CLASS: a folder for each class.
+    """Make a model of your photos, ``folder``/CLASS/IMAGE. Twenty photos a class are a good beginning.
 
     A backbone, trained by others, turns each photo into numbers, and lw2g chooses a formula that learns the
     classes from these: the head. Nothing else is trained. For photos give ``vit-tiny`` as ``backbone``; the
@@ -183,8 +183,7 @@ def learn(
 
     Returns:
         The new model, and the report as ``lw2g learn --json`` prints it; a prompt shows it in one line, and
-        ``dict(report)`` whole. Shares are in percent, and what
-        nothing tells is None:
+        ``dict(report)`` whole. Shares are in percent, and what nothing tells is None:
 
         - ``out``, the folder, and ``seconds`` from reading images to the written model; ``learned_from``
           and ``tested_on``, the names of folders (the latter empty without ``test``);
@@ -192,6 +191,7 @@ def learn(
           ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
         - ``accuracy`` that the command prints, with its ``interval`` (Wilson, 95 %), of so many images
           (``checked``): left out, or set apart (of which ``set_apart`` has the same);
+        - ``near_copies``: how many of these ``images`` are ``near`` another of their class, as in a series;
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;
           ``left_out_classes``: of each class of the model how many were ``left_out``, their ``recall``, and
@@ -373,9 +373,9 @@ def teach(
     """Serve a page on 127.0.0.1 that teaches ``model``, until Ctrl-C.
 
     Each step is what ``lw2g learn`` and ``lw2g unlearn`` do. A session leaves the models 1, 2, ... in the new
-    folder MODEL-taught (the next in MODEL-taught-2); to go on later, give the one that it names at the end.
-    ``model`` stays as it is. Without ``model`` the first images make one in model-taught, as ``lw2g start``
-    does.
+    folder MODEL-taught, the next in MODEL-taught-2; to go on later, give the one that it names at the end:
+    from MODEL-taught/7 on, steps lie in MODEL-taught-2, too. ``model`` stays as it is. Without ``model`` the
+    first images make one in model-taught, as ``lw2g start`` does.
 
     Args:
         model: Its folder, of :func:`start` or exported; None where the page makes the first model.

@@ -66,7 +66,7 @@ def score(
         model.threshold(rate)  # before any image is read: a model that cannot tell would end late
         if isinstance(strangers, Path):
             _require_strange(strangers, model)
-    tested = _read(folder, model, crops)
+    tested = _read(folder, model, crops, strangers)
     # all at once: whoever waits sees one count
     images_of_all = [image for of_class in tested.values() for image in of_class.paths]
     fed: list[Tensor] = []
@@ -147,7 +147,12 @@ def _compared(tested: Mapping[str, ClassImages], answers: Entries) -> tuple[list
     return rows, rights
 
 
-def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | None) -> dict[str, ClassImages]:
+def _read(
+    folder: Path | LabelledImages,
+    model: TrainedModel,
+    crops: Crops | None,
+    strangers: Path | Sequence[ImageLike] | None,
+) -> dict[str, ClassImages]:
     """Return the images of each class of a folder, labelled images, or the crops.
 
     Raises:
@@ -176,6 +181,12 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
                 f"{where}: the model has forgotten the class {unknown[0]!r}",
                 f"leave {what} out, or teach it again: lw2g learn",
             )
+        for name in unknown:
+            if crops is None and _are_given(strangers, folder, name):
+                raise DataError(
+                    f"{where}: the model knows no class {name!r}, which is given as strangers, too",
+                    f"move {name!r} out of {where}",
+                )
         later = _later_model(model, tested)
         if later is None:
             remedy = f"rename {what} as the model calls it, learn it, or give unknown classes as "
@@ -188,6 +199,13 @@ def _read(folder: Path | LabelledImages, model: TrainedModel, crops: Crops | Non
             f"{where}: the model knows no class {unknown[0]!r}{nearest(unknown[0], model.known)}", remedy
         )
     return tested
+
+
+def _are_given(strangers: Any, folder: Path | LabelledImages, name: str) -> bool:
+    """Whether the images of a class folder are among those that are given as strangers."""
+    if not isinstance(strangers, Path) or not isinstance(folder, Path):
+        return False
+    return (folder / name).resolve().is_relative_to(strangers.resolve())
 
 
 def _later_model(model: TrainedModel, tested: dict[str, ClassImages]) -> str | None:

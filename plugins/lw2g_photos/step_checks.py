@@ -23,6 +23,7 @@ from lw2g.results.summaries import wilson
 from lw2g_photos.class_folders import LEAST_CHECKED, ClassImages, note_of_domains, notes_of
 
 __all__ = [
+    "CELLS",
     "GO_BACK",
     "NEW_NUMBER",
     "TEACH_ANOTHER",
@@ -55,7 +56,7 @@ _SHOWN = 5
 """Classes that a list names at most."""
 _SAME = 1e-3
 """Distance of the features of one image, over their length: how a batch is filled moves their last bits."""
-_CELLS = 2**24
+CELLS = 2**24
 """Products of rows that are held at a time."""
 _LEAST = 2
 """Images that say something: a single one may be an accident."""
@@ -264,7 +265,7 @@ def is_among(rows: Tensor, others: Tensor) -> Tensor:
     found = []
     others = others.to(rows)
     squares = others.square().sum(1)
-    for own in torch.split(rows, max(1, _CELLS // len(others))):
+    for own in torch.split(rows, max(1, CELLS // len(others))):
         # the nearest by one product, whose distance is too rough to tell equal rows; then that one exactly
         nearest = others[(squares - 2 * own @ others.T).argmin(1)]
         found.append((own - nearest).norm(dim=1) <= _SAME * own.norm(dim=1))

@@ -48,6 +48,7 @@ from lw2g_photos.head_choice import (
 )
 from lw2g_photos.labelled_images import LabelledImages
 from lw2g_photos.lesson import Lesson, Rows, read_lesson, read_rows
+from lw2g_photos.near_copies import near_copies_told
 from lw2g_photos.step_checks import (
     accuracy_of,
     domains_learned,
@@ -58,6 +59,7 @@ from lw2g_photos.step_checks import (
     recall,
     warnings_of,
 )
+from lw2g_photos.step_words import as_typed, words_of_near_copies
 from lw2g_photos.steps import grown
 
 __all__ = ["Measured", "measured", "take_step", "told_of_left_out", "with_base", "write_model"]
@@ -202,6 +204,10 @@ def take_step(
     # whatever a model of one class is asked, it answers that one: it has no accuracy to lose
     knew_one_class = len(saved.class_map.target_names) == 1
     report = _checked(best, saved, lesson, found) | _costs(before, best, knew_one_class=knew_one_class)
+    widest = max(taught, key=lambda one: one.saved.manifest.fingerprint.width)
+    held_out = {name: of_class.held_out for name, of_class in lesson.images.items()}
+    drawings = catalogue.get("backbone", saved.backbone.name).embedded
+    report["near_copies"] = near_copies_told(report, widest.saved, widest.model, held_out, drawings=drawings)
     if choice is not None:
         report["choice"] = choice
         if old is None:
@@ -338,7 +344,9 @@ def _write_step(
     history = attrs.evolve(history, steps=[*history.steps, _step_of(before, lesson.images, report)])
     after = attrs.evolve(after, manifest=attrs.evolve(after.manifest, learning=history))
     after = attrs.evolve(after, learned=with_base(before, taught.model.parts, after.learned))
+    series = words_of_near_copies(report["near_copies"], as_typed(str(out.absolute())))
     warnings = [
+        *([series] if series else []),  # first: it says what the accuracy is worth
         *lesson.warnings(),
         *warnings_of(report, lesson.images, before.manifest),
         *lesson.test_warnings(),

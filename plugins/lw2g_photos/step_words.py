@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from lw2g.api.recorded import accuracy_words, words_of_change
-from lw2g.errors import counted, is_counted, share_of
+from lw2g.errors import as_word, counted, is_counted, share_of
 from lw2g.model.places import free_folder
 from lw2g.results.leading_check import ClassCheck, leading_check
 
@@ -22,11 +22,16 @@ __all__ = [
     "new_folder",
     "old_classes_words",
     "step_lines",
+    "words_of_near_copies",
     "words_of_test",
 ]
 
+_LEAST = 2
+"""Images that say something: a single one may be an accident."""
 _LOWEST = 3
 """Classes that are named beside the accuracy."""
+_SERIES = 0.25
+"""Share of near copies from which on they are told: a few are in every collection of photos."""
 
 
 def step_lines(report: Mapping[str, Any], before: Path | None = None) -> Iterator[str]:
@@ -183,3 +188,22 @@ def as_typed(place: str) -> str:
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         return str(path.relative_to(Path.cwd()))
     return place
+
+
+def words_of_near_copies(counts: Mapping[str, int] | None, model: str) -> str:
+    """Return that the accuracy is of series, and how to know better; nothing where it is not.
+
+    Args:
+        counts: As :func:`~lw2g_photos.near_copies.near_copies` returns it; None where nobody has looked.
+        model: The model's folder, as one types it.
+
+    >>> words_of_near_copies({"images": 100, "near": 24}, "m")
+    ''
+    """
+    if counts is None or counts["near"] < max(_LEAST, _SERIES * counts["images"]):
+        return ""
+    return (
+        f"{counts['near']} of {counts['images']} checked images are nearly the same as another of their "
+        "class (a series of one object?): expect fewer right on new photos; check with other photos: "
+        f"lw2g test {as_word(model)} FOLDER"
+    )

@@ -33,6 +33,7 @@ from lw2g.model.solved import solved_of
 from lw2g.model.trained import TrainedModel
 from lw2g.pixels.crops import Crops
 from lw2g.registry.catalogue import Catalogue
+from lw2g.results.leading_check import leading_check
 from lw2g_photos.head_choice import (
     Untaught,
     chosen,
@@ -43,6 +44,7 @@ from lw2g_photos.head_choice import (
     with_candidates,
 )
 from lw2g_photos.labelled_images import LabelledImages, paths_among
+from lw2g_photos.near_copies import near_copies_told
 from lw2g_photos.step_taking import (
     Measured,
     measured,
@@ -134,6 +136,8 @@ def unlearn(
         "remains": remains,
         **told_of_left_out(found, after.manifest),
     }
+    steps = after.manifest.history.steps
+    report["near_copies"] = steps[-1].checks.get("near_copies") if steps else None
     if choice is not None:
         report["choice"] = choice
     return model, report
@@ -203,25 +207,32 @@ def _retaught(
     }
     if less.history.steps:  # else nothing can be taken back any more
         learned = with_base(before, model.parts, learned)
-    noted = _noting(after.manifest, choice, found[taken])
+    widest = max(range(len(tried)), key=lambda place: tried[place].saved.manifest.fingerprint.width)
+    kept = attrs.evolve(tried[widest].saved, manifest=after.manifest)
+    noted = _noting(kept, choice, found[taken], built[widest])
     after = attrs.evolve(after, manifest=noted, learned=learned)
     return after, model, found[taken], choice
 
 
-def _noting(manifest: Manifest, choice: Mapping[str, Any] | None, found: Measured) -> Manifest:
+def _noting(saved: Saved, choice: Mapping[str, Any] | None, found: Measured, model: TrainedModel) -> Manifest:
     """Return a model whose last step notes what holds without what is forgotten now.
 
     Args:
-        manifest: The model.
+        saved: The model, with features of all that it keeps.
         choice: The choice that was made, None where there was none.
         found: What the model says of the images that it keeps.
+        model: What has these features.
     """
+    manifest = saved.manifest
     history = manifest.history
     if not history.steps:
         return manifest
     *steps, last = history.steps
     # what the step cost stays as it was
     checks = {**last.checks, **told_of_left_out(found, manifest)}
+    lead = leading_check(checks, has_old_classes=False)
+    if lead is not None and lead.leaves_out:  # images that were set apart have the neighbours that they had
+        checks["near_copies"] = near_copies_told(checks, saved, model, {}, drawings=False)
     if choice is not None:
         checks["choice"] = dict(choice)
     last = attrs.evolve(last, checks=checks)

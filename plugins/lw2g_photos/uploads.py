@@ -10,7 +10,7 @@ import attrs
 
 from lw2g.errors import DataError, shown
 from lw2g.ground.spelling import composed, is_name
-from lw2g.pixels.found_images import image_ending
+from lw2g.pixels.found_images import image_ending, is_hidden
 
 __all__ = ["Content", "Upload"]
 
@@ -57,6 +57,6 @@ class Upload:
 
 def _can_be_a_folder(name: str) -> bool:
     """Whether a name that was sent can become a folder: one, and below the folder it is meant for."""
-    if not is_name(name) or name.startswith(".") or "/" in name or "\\" in name:
+    if not is_name(name) or is_hidden(name) or "/" in name or "\\" in name:
         return False
     return 0 < len(name.encode(errors="replace")) <= _LONGEST

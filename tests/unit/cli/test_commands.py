@@ -168,6 +168,26 @@ def test_a_mistake_on_the_command_line_is_one_line(arguments, line):
     assert result.stderr.splitlines() == [line]
 
 
+def test_class_folders_that_a_shell_named_are_given_by_the_one_above(tmp_path, monkeypatch):
+    """``photos/*`` is many words; a word too many of another kind is named as before."""
+    monkeypatch.chdir(tmp_path)
+    named = [f"my photos/{name}" for name in ("a cat", "bee", "cow")]
+    for name in (*named, "else/dog"):
+        (tmp_path / name).mkdir(parents=True)
+    told = "error: too many words: give the folder above: lw2g "
+    for words, command in (
+        (["start", *named, "m", "--head", "lda"], "start 'my photos' m --head lda"),
+        (["start", "--head", "lda", *named[:2], "m"], "start --head lda 'my photos' m"),
+        (["learn", "m", *named], "learn m 'my photos'"),
+        (["test", "m", *named[1:]], "test m 'my photos'"),
+    ):
+        result = CliRunner().invoke(main, words, prog_name="lw2g")
+        assert (result.exit_code, result.stderr) == (2, f"{told}{command}; see lw2g {words[0]} --help\n")
+    for words in (["start", *named[:2], "else/dog", "m"], ["start", named[1], "m", "n"]):
+        result = CliRunner().invoke(main, words, prog_name="lw2g")
+        assert "expected FOLDER MODEL (names with spaces in quotes)" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

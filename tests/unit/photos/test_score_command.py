@@ -290,6 +290,12 @@ def test_a_class_that_the_model_does_not_know_is_refused(model: tuple[Path, str]
     assert done.exit_code == 2
     assert "the model knows no class 'rad' (did you mean 'red'?); rename its folder" in done.stderr
     assert "as the model calls it, learn it, or give unknown classes as --strangers FOLDER" in done.stderr
+    # which may have been done, with the folder where it is
+    strangers = str(tmp_path / "more" / "rad")
+    done = CliRunner().invoke(main, ["test", str(model[0]), str(tmp_path / "more"), "--strangers", strangers])
+    more = str(tmp_path / "more")
+    said = "the model knows no class 'rad', which is given as strangers, too"
+    assert done.stderr.endswith(f"{more!r}: {said}; move 'rad' out of {more!r}\n")
     for number, name in ((2, "rad"), (3, "other")):
         learned = tmp_path / name
         write_images(learned / name, (30, 200, 30), 6, number)

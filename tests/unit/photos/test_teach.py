@@ -157,7 +157,10 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
     """Another session beside it, or one that goes on with its model, gets the next free name."""
     shutil.copytree(first, tmp_path / "model")
     ends = []
-    for start in ("model", "model", "model-taught-2/1"):
+    for start in ("model", "model", "model-taught-2/1", "model-taught-3/1"):
+        if start == "model-taught-3/1":  # numbers of sessions that are gone are not given again
+            shutil.rmtree(tmp_path / "model-taught")
+            shutil.rmtree(tmp_path / "model-taught-2")
         classroom = Classroom(tmp_path / start, load_catalogue(), device="cpu")
         image = png(2, len(ends))
         one = Upload(folders=["cat"], name="x.png", size=len(image))
@@ -168,7 +171,7 @@ def test_a_session_has_a_folder_of_its_own(first: Path, tmp_path: Path) -> None:
         assert said[0].startswith("left out 1 of 2 images, first 'cat/y.png': it is no image")
         ends.append(Path(classroom.state()["folder"]).relative_to(tmp_path).as_posix())
         classroom.close()
-    assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1"]
+    assert ends == ["model-taught/1", "model-taught-2/1", "model-taught-3/1", "model-taught-4/1"]
 
 
 def test_the_next_day_the_last_session_is_named(
@@ -229,7 +232,20 @@ def test_strangers_are_refused(server: Server) -> None:
 
 def test_no_class_is_a_path(server: Server, tmp_path: Path) -> None:
     """Names that are no plain folder are refused, and nothing is written."""
-    hostile = ("", ".", "..", "../cat", "/tmp/cat", "a\\b", "a\0b", "a\nb", "\ud800", ".cat", "x" * 201)
+    hostile = (
+        "",
+        ".",
+        "..",
+        "../cat",
+        "/tmp/cat",
+        "a\\b",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        ".cat",
+        "@eaDir",
+        "x" * 201,
+    )
     for name in hostile:
         for folders in ([name], ["cat", name], name.split("/")):
             status, answer = ask(server, "/learn", json.dumps([[folders, "x.png", 0]]).encode() + b"\n")
@@ -598,6 +614,27 @@ def test_one_class_is_forgotten(server: Server, first: Path) -> None:
     assert "a class of this name was forgotten before: light" in again["check"]["warnings"]
 
 
+def test_pictures_of_one_thing_are_told_as_a_series(server: Server) -> None:
+    """Beside the check, and after all that changes the model; a camera makes them, which nobody notices."""
+    thing = np.random.default_rng(0).integers(0, 200, (16, 16, 3))
+    entries = []
+    for number in range(20):
+        buffer = BytesIO()
+        Image.fromarray((thing + number % 7).astype(np.uint8)).save(buffer, format="PNG")
+        entries.append(("cup", f"camera {number}.png", buffer.getvalue()))
+    told = "nearly the same as another of their class (a series of one object?)"
+    taught = ask(server, "/learn", upload(*entries))[1]
+    first = taught["check"]["warnings"][0]
+    assert told in first
+    assert first.endswith(f"lw2g test {taught['folder']} FOLDER")
+    assert taught["told"].endswith(", with a series (see the last check)")
+    forgot = ask(server, "/forget", b"", query={"name": "black"})[1]
+    assert [told in warning for warning in forgot["check"]["warnings"]] == [False, True]
+    back = ask(server, "/undo", b"")[1]
+    assert told in back["check"]["warnings"][0]
+    assert not any(told in one for one in (ask(server, "/undo", b"")[1]["check"] or {}).get("warnings", ()))
+
+
 def test_undo_goes_back_through_steps_of_both_kinds(server: Server) -> None:
     """What was forgotten before a later step comes back, too; before the page was opened it does not."""
     taught = ask(server, "/learn", pictures("light", 2))[1]
@@ -676,6 +713,13 @@ def test_the_page_fits_and_tells_pairs_of_many_classes(tmp_path: Path, width: in
                 page.screenshot(path=Path(pictures_at) / f"teach-{width}-{scheme}.png", full_page=True)
             page.locator(".wide:has(#confusion)").evaluate("(frame) => frame.scrollBy(9999, 0)")
             faded.wait_for(state="detached")
+            # of a table that is cut off below, too, one sees that it goes on; the matrix is shown whole
+            below = page.locator(".wide.below")
+            assert below.count() == (2 if width == 390 else 0)
+            assert page.locator(".wide.below:has(#confusion)").count() == 0
+            for frame in page.locator(".wide").all():
+                frame.evaluate("(frame) => frame.scrollBy(0, 9999)")
+            below.first.wait_for(state="detached")
         server.shutdown()
         thread.join()
     classroom.close()
@@ -727,7 +771,7 @@ def test_the_page_says_what_a_newcomer_needs(server: Server, tmp_path: Path) -> 
             page.evaluate("width => document.querySelector('p:has(#use)').style.width = `${width}px`", width)
             rows = page.locator("#rate").evaluate("option => option.getClientRects().length")
             assert rows == 1, f"an option that is broken cannot be typed as it stands: {width} pixels"
-        learned = r"learned \d+ images?; the model is now .*model-taught/1"
+        learned = r"learned \d+ images?; the model is now .*model-taught/1; accuracy 100.0 % of 18 images, .*"
         assert re.fullmatch(learned, page.inner_text("#message"))
         page.click(".forget >> nth=0")
         page.wait_for_selector("#message:has-text('is forgotten')")
@@ -764,6 +808,8 @@ def test_two_classes_are_taught_in_a_browser(server: Server, tmp_path: Path) -> 
             page.wait_for_selector(f"#message:has-text('model-taught/{shade - 1}')")
         assert page.locator("#classes td:first-child").all_inner_texts() == ["black", "grey", "light", NASTY]
         assert page.locator("#confusion > tr").count() == 4
+        # on a narrow screen the check is far below
+        assert re.search(r"; accuracy [\d.]+ % of \d+ images, each left out", page.inner_text("#message"))
         total = page.inner_text("#total")
         assert re.match(r"Accuracy: [\d.]+ % of \d+ images, each left out in turn \(95 % interval ", total)
         assert page.locator("img").count() == 0  # no broken picture before the first try

@@ -71,6 +71,10 @@ def test_links_are_followed_and_none_is_lost(tmp_path):
 def test_what_is_passed_over_is_counted_by_ending(tmp_path):
     """Pictures of other formats are named with the way out; what a system keeps for itself is not."""
     touch(tmp_path, "ant/a.png", "ant/b.HEIC", "ant/deep/c.heic", "ant/d.avif", "bee/e.jpg", "bee/notes")
+    # an empty one, too: it would be a class without an image
+    for name in ("@eaDir", "#recycle", "@Recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"):
+        (tmp_path / name).mkdir()
+    touch(tmp_path, "@eaDir/ant/a.jpg", "bee/@eaDir/e.jpg/thumb.jpg")
     touch(tmp_path, "bee/.DS_Store", "bee/._e.jpg", "__MACOSX/ant/._a.png", "bee/.cache/f.heic")
     classes = find_classes(tmp_path)
     assert list(classes) == ["ant", "bee"]
