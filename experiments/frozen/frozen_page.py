@@ -131,18 +131,18 @@ CHOICE = {
 
 
 def choice(known: Streams, runs: Trained) -> Iterator[str]:
-    """Yield what floors and each kind of training have more than the frozen answer, and forwards."""
+    """Yield what `lda` and each kind of training have more than the frozen answer, and forwards."""
     links = [f"[{heading}](#{heading.replace(' ', '-')})" for heading in CHOICE.values()]
-    yield f"| | [frozen answer](#the-frozen-answer) | `lda` | random units | {' | '.join(links)} |"
-    yield f"| --- |{' ---: |' * (3 + len(CHOICE))}"
+    yield f"| | [frozen answer](#the-frozen-answer) | `lda` | {' | '.join(links)} |"
+    yield f"| --- |{' ---: |' * (2 + len(CHOICE))}"
     for name in names_of("report"):
         if name in known:
-            floors = less_floors(known, runs, name)
-            cells = [f"{own.turned()}{_orders_of(known[name], own)}" for own in floors]
+            floor, _ = less_floors(known, runs, name)
+            cells = [f"{floor.turned()}{_orders_of(known[name], floor)}"]
             cells += [_gain(known, runs, name, method) for method in CHOICE]
             yield f"| {name} | {known[name].accuracy('auto'):.1f} | {' | '.join(cells)} |"
     spent = [forwards_of(runs, method, names_of("report")) for method in CHOICE]
-    yield f"| forwards a training image | 1 | 1 | 1 | {' | '.join(spent)} |"
+    yield f"| forwards a training image | 1 | 1 | {' | '.join(spent)} |"
 
 
 def report(known: Streams, runs: Trained) -> Iterator[str]:

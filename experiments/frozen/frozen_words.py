@@ -351,8 +351,8 @@ def _sides_told(known: Streams, runs: Trained, method: str) -> str:
     above, below = sides(known, runs, method, "report")
     told = [f"{side} on {_listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     undecided = number - len(above) - len(below)
-    part = f"all {number}" if undecided == number else f"{undecided} of the {number}"
-    told.append(f"undecided on {part} streams that it ran on")
+    part = f"all {number}" if undecided == number else f"{undecided} of {number}"
+    told.append(f"undecided on {part} that it ran on")
     return ", ".join(told)
 
 
