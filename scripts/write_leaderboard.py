@@ -51,8 +51,9 @@ HEAD = """\
 The streams are of real images (`experiments/streams.toml`), under [the same conditions](use.md#conditions),
 with presets. Trained rows mix [CPU and H200](frozen_tables.md#trained-rows-their-seeds-and-the-machine)
 (same seed: up to {apart} points apart).
-*Floor*: a head on frozen features, fixed beforehand, which a training has to beat. A row's options stand in its pack;
-[lay out the data](use.md#conditions) to run it, [submit](howto/store.md) yours.
+*Floor*: a head on frozen features, fixed beforehand, which a training has to beat.
+A row's options stand in its pack; [lay out the data](use.md#conditions) to run it,
+[submit](howto/store.md) yours.
 [All words and columns](#words-of-the-tables).
 
 ![points above the floor of each method, by stream](leaderboard.svg)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
@@ -55,9 +54,9 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     further = [name for name, (_, high) in apart.items() if round(high, 1) < 0]
     by_chance = [known[name].ece_of_chance("auto") for name in names]
     yield (
-        f"- [Calibration error](howto/learn.md#probabilities) of the frozen answer: {own} points, of `lda` {tempered} (uncalibrated "
-        f"{before}); a perfectly calibrated model would measure {min(by_chance):.1f} to "
-        f"{max(by_chance):.1f}, as the images are few. The error of `lda` is lower, with its interval, on "
+        f"- [Calibration error](howto/learn.md#probabilities) of the frozen answer: {own} points, of `lda` "
+        f"{tempered} (uncalibrated {before}); a perfectly calibrated model would measure "
+        f"{min(by_chance):.1f} to {max(by_chance):.1f}, as the images are few. The error of `lda` is lower, with its interval, on "
         f"{', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     # of a hypothesis on several heads the last one, `auto`, is the frozen answer
@@ -69,8 +68,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     alone = f" ({by_mean} of them by the mean alone)" if by_mean else ""
     yield (
         f"- Of {len(verdicts)} [hypotheses](frozen_tables.md#verdicts), committed before, {held} hold, "
-        f"{len(refuted)} are refuted{alone}. When they were committed, figures of most streams were known, and training "
-        "results on four of them."
+        f"{len(refuted)} are refuted{alone}. When they were committed, figures of most streams were known, "
+        "and training results on four of them."
     )
 
 
@@ -219,8 +218,8 @@ def _why_few_apart() -> str:
         return ""
     # a whole binomial standard error is wide on few images, and the head that is named first is within it
     reason = (
-        "five images a class: with all classes there `lda` is within one standard error of the best, so `start` "
-        "took it; a run has the same rule, but judged earlier images among fewer classes"
+        "five images a class: with all classes there `lda` is within one standard error of the best, so "
+        "`start` took it; a run has the same rule, but judged earlier images among fewer classes"
     )
     others = {head for own in taken for head in own[1:]}
     return f" ({reason}; other draws differ)" if others != {"lda"} else f" ({reason})"
@@ -352,7 +351,8 @@ def _sides_told(known: Streams, runs: Trained, method: str) -> str:
     told = [f"{side} on {_listed(names)}" for side, names in (("above", above), ("below", below)) if names]
     undecided = number - len(above) - len(below)
     part = f"all {number}" if undecided == number else f"{undecided} of {number}"
-    told.append(f"undecided on {part} that it ran on")
+    ran = "" if number == len(names_of("report")) else " that it ran on"
+    told.append(f"undecided on {part}{ran}")
     return ", ".join(told)
 
 
