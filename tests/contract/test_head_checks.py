@@ -270,7 +270,11 @@ def test_a_broken_promise_is_found(component: Component, check: str) -> None:
 @pytest.mark.parametrize(
     ("build", "check", "told"),
     [
-        (CovarianceAlone, "gaussians_are_those_of_the_sums", r"returns is that divided by 234; return the sum"),
+        (
+            CovarianceAlone,
+            "gaussians_are_those_of_the_sums",
+            r"returns is that divided by 234; return the sum",
+        ),
         (Hundredth, "predicts_the_nearest_gaussian", r"they are 0\.01 times that: .* or leave out"),
         (Shrinking, "predicts_the_nearest_gaussian", r"they differ from that by \d+%: .* or leave out"),
     ],

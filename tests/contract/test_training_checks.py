@@ -67,6 +67,16 @@ class ComputesAHeadOfLargeRows(CountsLabelsWithinTheTask):
             self.head.weight[label] = 1e4 * self.head.weight[label].sign()
 
 
+@breaks(
+    "steps_write_no_gradient", r"phase 'prompts' leaves a gradient.*without calling backward.*step \(.*:\d+\)"
+)
+class GoesBackItself(SPromptPlusPlus):
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        output.loss.backward(retain_graph=True)
+        return output
+
+
 class TrainsItsHeadOnOtherLabels(SPromptPlusPlus):
     def step(self, batch, context):
         features = self.features(batch, context.pool.force(context.set_id))
