@@ -195,8 +195,8 @@ def _require_own_maps(module: nn.Module, set_id: int | None, sites: Sequence[Sit
         if any(read[one.untyped_storage().data_ptr()] < one.numel() for one in alike):
             raise ContractViolation(
                 f"the maps of {_called(set_id, first)} and {_called(set_id, other)} are one part of "
-                f"{of[0]!r}, and no map is another part: a lambda in a loop sees the loop's last value; make each "
-                "site in a function of its own, or bind the value (map=lambda block=block: ...)"
+                f"{of[0]!r}, and no map is another part: a lambda in a loop sees the loop's last value; make "
+                "each site in a function of its own, or bind the value (map=lambda block=block: ...)"
             )
 
 

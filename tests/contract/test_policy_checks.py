@@ -90,7 +90,7 @@ class NeedsCandidates(Sane):
 @breaks(
     "decides_on_any_evidence",
     r"^decide asks for .* 'hindrence', which is not measured.*did you mean 'hindrance'(?!.*Grow).*"
-    r" \(.*test_policy_checks\.py:\d+, in decide: alike = .*\)$",
+    r" \(.*test_policy_checks\.py:\d+, in .*: alike = .*\)$",
 )
 class MisspellsAMeasure(Sane):
     def decide(self, evidence, rng):
