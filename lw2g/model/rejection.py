@@ -368,7 +368,7 @@ def no_scores(unsolved: str, gaussians: Gaussians | None, *, num_classes: int) -
     remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
     if not reason and gaussians is None:
         reason = "its head keeps no covariance"
-        remedy = "leave out --head at lw2g start, or export a run with baseline.head=lda as learnable"
+        remedy = "start without --head, or export a run with baseline.head=lda as learnable"
     elif not reason and num_classes == 1:
         reason = "it knows one class"
         remedy = "teach it another: lw2g learn"

@@ -78,7 +78,9 @@ class GoesBackItself(SPromptPlusPlus):
         return output
 
 
-@breaks("learns_a_small_stream", r"phase 'rows' of task 2 writes NaN into 'head.weight'; .*context\.task\.classes")
+@breaks(
+    "learns_a_small_stream", r"phase 'rows' of task 2 writes NaN into 'head.weight'; .*context\.task\.classes"
+)
 class AveragesAbsentClasses(SPromptPlusPlus):
     def phases(self, context):
         return (*super().phases(context), ComputePhase(name="rows", run=lambda progress: self.rows(context)))

@@ -598,7 +598,9 @@ def test_a_name_that_has_its_kind_in_it_is_told_how_it_is_found(kind):
     """Before it is installed ``my-policy`` is no misspelt kind, also where another name is near."""
     catalogue = load(plugin("good", lw2g_policies=[policy(f"by-{kind}")]))
     for name in (f"my-{kind}", f"a-rather-long-{kind}"):
-        with pytest.raises(UnknownComponentError, match="once it is installed: pip install -e FOLDER") as caught:
+        with pytest.raises(
+            UnknownComponentError, match="once it is installed: pip install -e FOLDER"
+        ) as caught:
             catalogue.called(name)
         assert "is a kind" not in str(caught.value)
 
