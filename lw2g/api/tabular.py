@@ -109,7 +109,7 @@ class RunRecord(dict[str, Any], _InFolder, Tabular):
         raise KeyError(f"the record of a run has no {name!r}{where}")
 
     def _where(self, name: str) -> str:
-        """Return where the record has something of this name, or the nearest to it; empty if there is none."""
+        """Return where the record has something of this name, or the nearest to it; empty if nowhere."""
         if name in self:
             return f"; it is record[{name!r}]"
         if name in self.get("metrics", ()):

@@ -189,7 +189,7 @@ def learn(
         - ``out``, the folder, and ``seconds`` from reading images to the written model; ``learned_from``
           and ``tested_on``, the names of folders (the latter empty without ``test``);
         - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images of it
-          were set apart or in ``test`` (``checked``), their ``recall``, and what wrong ones are ``taken_for``;
+          were set apart or in ``test`` (``checked``), their ``recall``, what wrong ones are ``taken_for``;
         - ``accuracy`` that the command prints, with its ``interval`` (Wilson, 95 %), of so many images
           (``checked``): left out, or set apart (of which ``set_apart`` has the same). Where images were left
           out, ``checked`` is more than the sum over ``classes``, and ``left_out_classes`` has them by class;

@@ -177,7 +177,7 @@ def _require_own_maps(module: nn.Module, set_id: int | None, sites: Sequence[Sit
     for site in sites:
         if site.activation.map is not None:
             mapped = site.activation.map().detach()
-            place = (mapped.untyped_storage().data_ptr(), mapped.storage_offset(), mapped.shape)
+            place = (mapped.untyped_storage().data_ptr(), int(mapped.storage_offset()), mapped.shape)
             at.setdefault(place, []).append(site)
     read: Counter[int] = Counter()  # numbers read of each storage
     for storage, _, shape in at:
