@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lw2g.blocks.heads import closed_form as closed_form
     from lw2g.blocks.heads import fitting_phase as fitting_phase
     from lw2g.blocks.heads import linear_head as linear_head
+    from lw2g.blocks.lora import Factors as Factors
     from lw2g.blocks.lora import LowRankSet as LowRankSet
     from lw2g.blocks.lora import LowRankSets as LowRankSets
     from lw2g.blocks.lora import inject_factors as inject_factors
@@ -288,7 +289,7 @@ NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "lw2g.vit.tokens": ("TokenInjection",),
         "lw2g.vit.adapter": ("AdapterInjection",),
         "lw2g.vit.low_rank": ("LowRank", "LowRankInjection", "LinearLayer", "LayerInjection"),
-        "lw2g.blocks.lora": ("inject_factors",),
+        "lw2g.blocks.lora": ("inject_factors", "Factors"),
         "lw2g.vit.parameters": ("ParameterInjection",),
         "lw2g.vit.anatomy": ("attention_of", "block_at", "is_plain_attention", "linears_of"),
     },

@@ -72,6 +72,15 @@ class _InFolder:
         return str(self.path)
 
 
+class _Metrics(dict[str, float | None]):
+    """Metrics by name."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        """Refuse a name that is no metric, with the nearest one or all."""
+        near = nearest(name, self) or f"; there are {', '.join(self)}"
+        raise KeyError(f"the run has no metric {name!r}{near}")
+
+
 class RunRecord(dict[str, Any], _InFolder, Tabular):
     """The record of a run: the content of ``record.json``, and where the run is.
 
@@ -86,7 +95,7 @@ class RunRecord(dict[str, Any], _InFolder, Tabular):
     @property
     def metrics(self) -> dict[str, float | None]:
         """The metrics by name."""
-        return dict(self["metrics"])
+        return _Metrics(self["metrics"])
 
     if not TYPE_CHECKING:  # to a type checker a name that is no attribute stays an error
 
@@ -95,16 +104,17 @@ class RunRecord(dict[str, Any], _InFolder, Tabular):
             raise AttributeError(f"the record of a run has no attribute {name!r}{self._where(name)}")
 
     def __missing__(self, name: str) -> NoReturn:
-        """Refuse a key that the record lacks, with where it has it."""
-        raise KeyError(f"the record of a run has no {name!r}{self._where(name)}")
+        """Refuse a key that the record lacks, with where it has it, the nearest one or all."""
+        where = self._where(name) or f"; it has {', '.join(self)}"
+        raise KeyError(f"the record of a run has no {name!r}{where}")
 
     def _where(self, name: str) -> str:
-        """Return where the record has something of this name; empty if nowhere."""
+        """Return where the record has something of this name, or the nearest to it; empty if nowhere."""
         if name in self:
             return f"; it is record[{name!r}]"
         if name in self.get("metrics", ()):
             return f"; it is record.metrics[{name!r}]"
-        return ""
+        return nearest(name, [*self, *self.get("metrics", ())])
 
     def rows(self) -> list[Row]:
         """Return the accuracy of every task after every task, in percent; tasks count from 1."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import Motion, median_apart, take_shape
 from lw2g.blocks.closed_form import ClosedForm, factor
+from lw2g.interfaces.head import GAUSSIAN_SHRINKAGE
 from lw2g.maths.few_rows import FewRows, Range, few_rows
 from lw2g.maths.normal_equations import ROWS_OF_WIDE, WIDE_SUMS, add_products, products
 
@@ -95,16 +96,17 @@ class Discriminant(ClassMoments):
     """
 
     likelihood = True
-    nearest_gaussian = True
     exact = True
 
     few: FewRows | None
 
-    def __init__(self, dim: int, num_classes: int, shrinkage: float = 0.01) -> None:
+    def __init__(self, dim: int, num_classes: int, shrinkage: float = GAUSSIAN_SHRINKAGE) -> None:
         few = few_rows(dim)
         super().__init__(dim, num_classes, 1 if few is None else 0)
         self.register_module("few", few)
         self.shrinkage = shrinkage
+        # of another share, scores are not the distances that lw2g computes: without_each has the share
+        self.nearest_gaussian = shrinkage == GAUSSIAN_SHRINKAGE
 
     def add(self, features: Tensor, labels: Tensor, owner: int) -> None:
         """Merge means and scatters of features into those of their classes; keep few wide ones as rows."""
@@ -284,7 +286,7 @@ class KernelDiscriminant(Discriminant):
         num_classes: int,
         features: int,
         seed: int,
-        shrinkage: float = 0.01,
+        shrinkage: float = GAUSSIAN_SHRINKAGE,
         *,
         carried: bool = False,
     ) -> None:

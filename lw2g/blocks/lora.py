@@ -8,7 +8,7 @@ the other way round. Nothing is ever merged into the backbone, so that a set can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,8 +36,16 @@ __all__ = [
 ]
 
 
-Factors = tuple[Tensor, Tensor]
-"""``down [..., num_blocks, num_downs, rank, dim]`` and ``up [..., num_blocks, num_targets, dim, rank]``."""
+class Factors(NamedTuple):
+    """A pair of stacked low-rank factors, down first; a plain tuple ``(down, up)`` will do.
+
+    Attributes:
+        down: Applied first, ``[..., num_blocks, num_targets or 1, rank, dim]``.
+        up: Applied second, ``[..., num_blocks, num_targets, dim, rank]``.
+    """
+
+    down: Tensor
+    up: Tensor
 
 
 class LowRankSet(nn.Module):
@@ -94,9 +102,9 @@ def chosen_factors(routing: Routing) -> Factors:
     Args:
         routing: Over :class:`LowRankSet` s, with a choice.
     """
-    return (
-        routing.select(lambda item: cast(LowRankSet, item).down),
-        routing.select(lambda item: cast(LowRankSet, item).up),
+    return Factors(
+        down=routing.select(lambda item: cast(LowRankSet, item).down),
+        up=routing.select(lambda item: cast(LowRankSet, item).up),
     )
 
 
@@ -118,12 +126,12 @@ def summed_factors(sets: Sequence[nn.Module], weights: Tensor | None = None) -> 
             up = weights[number, :, :, None, None] * up
         is_trained = item.down.requires_grad or item.up.requires_grad
         group = trained if is_trained else frozen
-        group.append((item.down, up))
+        group.append(Factors(item.down, up))
     summed = []
     for group in (frozen, trained):
         if group:
             down = _joined([down for down, _ in group], dim=-2)
-            summed.append((down, _joined([up for _, up in group], dim=-1)))
+            summed.append(Factors(down, _joined([up for _, up in group], dim=-1)))
     return tuple(summed)
 
 
@@ -137,7 +145,7 @@ def _joined(factors: Sequence[Tensor], dim: int) -> Tensor:
 def inject_factors(
     blocks: Sequence[int],
     targets: Sequence[UpdateTarget],
-    factors: Sequence[Factors],
+    factors: Sequence[tuple[Tensor, Tensor]],
     scale: float = 1.0,
     dense: Tensor | None = None,
 ) -> LowRankInjection:
@@ -146,12 +154,20 @@ def inject_factors(
     Args:
         blocks: The blocks, in the order of the factors' block axis.
         targets: The targets, in the order of their target axis.
-        factors: At least one pair; a ``down`` with a target axis of length 1 serves all targets.
+        factors: Pairs ``(down, up)``, in this order (:class:`Factors`): ``down [..., num_blocks, num_targets,
+            rank, dim]`` and ``up [..., num_blocks, num_targets, dim, rank]``, with a leading batch axis where
+            each sample has its own. A ``down`` with a target axis of length 1 serves all targets.
         scale: Factor on every product and on ``dense``.
         dense: Increments ``[num_blocks, num_targets, dim, dim]`` to add to the products.
-    """
 
-    def update(pair: Factors, block: int, target: int) -> LowRank:
+    Raises:
+        ValueError: A pair has other axes, as in the order ``(up, down)``; widths are compared with the
+            backbone's when it runs.
+    """
+    for down, up in factors:
+        _require_axes(down, up, len(blocks), len(targets))
+
+    def update(pair: tuple[Tensor, Tensor], block: int, target: int) -> LowRank:
         """Return the factors of one target of a block, by their places, ``[rank, dim]``, ``[dim, rank]``."""
         down, up = (part[..., block, :, :, :] for part in pair)
         # the last one serves all targets where they share it
@@ -167,6 +183,22 @@ def inject_factors(
                 summands.append(dense[position, number])
             updates[block][target] = summands
     return LowRankInjection(updates, scale=scale)
+
+
+def _require_axes(down: Tensor, up: Tensor, blocks: int, targets: int) -> None:
+    """Refuse a pair of factors whose axes of blocks, targets or rank do not fit.
+
+    Raises:
+        ValueError: They do not.
+    """
+    expected = f"(down [.., {blocks}, {targets} or 1, rank, dim], up [.., {blocks}, {targets}, dim, rank])"
+    got = f"expected factors {expected} but got ({list(down.shape)}, {list(up.shape)})"
+    if min(down.ndim, up.ndim) < 4 or down.shape[-2] != up.shape[-1]:
+        raise ValueError(got)
+    if (down.shape[-4], up.shape[-4], up.shape[-3]) != (blocks, blocks, targets):
+        raise ValueError(got)
+    if down.shape[-3] not in (1, targets):
+        raise ValueError(got)
 
 
 def down_sites(parameters: nn.Module, blocks: Sequence[int]) -> tuple[Site, ...]:

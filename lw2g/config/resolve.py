@@ -42,6 +42,7 @@ from lw2g.interfaces.component import (
     Component,
     HeadComponent,
     Kind,
+    NoOptions,
     PolicyComponent,
 )
 from lw2g.interfaces.defaults import (
@@ -52,7 +53,7 @@ from lw2g.interfaces.defaults import (
     DEFAULT_POLICY,
     TIMM_BACKBONE,
 )
-from lw2g.registry.catalogue import Catalogue
+from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
 from lw2g.vit.pool_words import FEATURE_OPTIONS
 
@@ -409,6 +410,8 @@ class _Resolver:
             return None
         user = self.written.of(section)
         whose = component.name
+        if component.name.startswith(LOCAL) and component.config is NoOptions:
+            whose += ", whose class has no class Config, as @attrs.frozen with lw2g.plugin.option makes one"
         # it stands among the options, and is none
         if user.pop("name", None) is None and host is not None:
             whose += f", which comes with {host.name}"

@@ -53,6 +53,8 @@ def as_asked(text: str) -> str:
     'pass it with weights=FILE'
     >>> as_asked("for photos: --backbone vit-tiny (23 MB)")
     "for photos: backbone='vit-tiny' (23 MB)"
+    >>> as_asked("let the last task be smaller; --set benchmark.uneven=true")
+    "let the last task be smaller; give 'benchmark.uneven': True"
     >>> as_asked("write a page: lw2g report RUNS --html page.html")
     "write a page: lw2g.report(RUNS).save('page.html')"
     >>> as_asked("--html: 'page.pdf' would be a page and no .pdf")
@@ -140,4 +142,6 @@ def _as_item(setting: str) -> str:
 
 def _as_value(word: str) -> str:
     """Return a word of a command as Python writes it; what stands for a value stays as it is."""
+    if word in ("true", "false"):
+        return word.title()
     return word if re.fullmatch(r"[0-9.]+|[A-Z]+|\[.*\]", word) else repr(word)

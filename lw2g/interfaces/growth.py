@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import attrs
 import numpy as np
 
-from lw2g.errors import ContractError, nearest
+from lw2g.errors import ContractError, nearest, shown
 
 __all__ = [
     "Burden",
@@ -197,6 +197,16 @@ class Evidence:
         return tuple(candidate for candidate in self.candidates if candidate.excluded is None)
 
 
+def _is_set(_instance: object, _field: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what is no set's id, such as the candidate itself, in the line of the policy that gives it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return
+    given = "the candidate itself" if isinstance(value, CandidateEvidence) else shown(value)
+    raise ContractError(
+        f"Reuse and Merge take a set's id, an int, but got {given}", "give the attribute set of a candidate"
+    )
+
+
 _CONFIDENCE = attrs.validators.optional([attrs.validators.ge(0.0), attrs.validators.le(1.0)])
 
 
@@ -220,9 +230,12 @@ class Reuse:
         set: The set's id.
         held: Whether the set stays as it is: the task learns what else there is to learn, such as a head.
         confidence: As for :class:`Grow`.
+
+    Raises:
+        ContractError: The set is no int.
     """
 
-    set: int
+    set: int = attrs.field(validator=_is_set)
     held: bool = attrs.field(default=False, kw_only=True)
     confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 
@@ -239,9 +252,12 @@ class Merge:
         set: The set's id.
         weight: From 0 to 1.
         confidence: As for :class:`Grow`.
+
+    Raises:
+        ContractError: The set is no int.
     """
 
-    set: int
+    set: int = attrs.field(validator=_is_set)
     weight: float = attrs.field(validator=[attrs.validators.ge(0.0), attrs.validators.le(1.0)])
     confidence: float | None = attrs.field(default=None, eq=False, kw_only=True, validator=_CONFIDENCE)
 

@@ -24,7 +24,11 @@ from lw2g.interfaces.context import TaskInfo
 from lw2g.interfaces.declared import require_declared
 from lw2g.maths.few_rows import FewRows
 
-__all__ = ["ClosedForm", "HeadContext", "heads_within"]
+__all__ = ["GAUSSIAN_SHRINKAGE", "ClosedForm", "HeadContext", "heads_within"]
+
+GAUSSIAN_SHRINKAGE = 0.01
+"""Share a of the covariance S within classes in whose place distances take its mean variance v: they are by
+``(1 - a) S + a v I``, with S the scatter divided by the number of images less that of classes."""
 
 _ROWS = 2**16
 """Rows that enter the sums at once."""
@@ -66,8 +70,11 @@ class ClosedForm(nn.Module, ABC):
         count: Number of features of each class, ``[num_classes]`` int64.
         likelihood: Whether scores are log likelihoods up to a term that all classes share, so that their
             softmax is a posterior.
-        nearest_gaussian: Whether a score is minus half the squared distance to the Gaussian of a class, as
-            :meth:`class_gaussians` has it: then distances alone tell which class is predicted.
+        nearest_gaussian: Whether scores are minus half the squared distances of an image to the Gaussians of
+            :meth:`class_gaussians`, up to a term that all classes share. The distances are lw2g's, by
+            ``(1 - a) S + a v I``: S is the scatter divided by (images - classes), v its mean variance, and
+            a = 0.01 (``GAUSSIAN_SHRINKAGE``). The temperature of probabilities is fitted to them, so a head
+            that shrinks otherwise leaves it False and writes :meth:`without_each`.
         exact: Whether scores are the same to 1e-8, however the images are cut into tasks and batches.
         carried: Whether a carry can move its sums.
         class_rows: Whether every buffer has one row per class, which depends on that class alone: without
@@ -77,7 +84,7 @@ class ClosedForm(nn.Module, ABC):
     """
 
     likelihood: ClassVar[bool] = False
-    nearest_gaussian: ClassVar[bool] = False
+    nearest_gaussian: bool = False
     exact: bool = False
     carried: ClassVar[bool] = False
     class_rows: ClassVar[bool] = False
@@ -310,7 +317,9 @@ class ClosedForm(nn.Module, ABC):
             widest: Width beyond which a covariance would take too long: None then, too.
 
         Returns:
-            The means of the classes ``[classes, width]`` and the scatter about them, ``[width, width]``.
+            The means of the classes, ``[classes, width]`` float64, and the scatter within them, ``[width,
+            width]``: the sum over all images of ``(z - m)(z - m)'``, m the mean of the image's class. It is
+            divided by no count: a covariance in its place puts every threshold of a rejection out.
         """
         return None
 

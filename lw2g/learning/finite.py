@@ -7,18 +7,19 @@ it before it saves anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lw2g.errors import ConfigError, ContractError, as_word
-from lw2g.interfaces.phase import TrainingPhase
+from lw2g.interfaces.phase import ComputePhase, TrainingPhase
 
-__all__ = ["Diverged", "LossWatch"]
+__all__ = ["Diverged", "LossWatch", "refusing_nan"]
 
 _NO_RATE = "look at how it is computed (logits that `mask_logits` masks are -inf), and at --precision"
 _METHODS = {"constraint": "extra_loss", "retrieval": "loss"}
@@ -113,3 +114,32 @@ class LossWatch:
 
     def _refuse(self, what: str) -> None:
         raise Diverged(f"training diverged: {what}", "lower the learning rate, in a new run")
+
+
+@contextmanager
+def refusing_nan(modules: Sequence[nn.Module], owner: str, phase: ComputePhase, task: int) -> Iterator[None]:
+    """Refuse a phase, run within the context, that writes NaN where there was none.
+
+    An evaluation would find logits that are not finite, and not say which phase they come from. An infinite
+    number may be meant, as of a class that is masked; NaN in a buffer may stand for what is unknown.
+
+    Args:
+        modules: Those that the phase may write into.
+        owner: The component whose phase it is, for the message.
+        phase: The phase.
+        task: The number of the task.
+
+    Raises:
+        ContractError: It does.
+    """
+    named = [pair for module in modules for pair in module.named_parameters()]
+    sound = [(name, parameter) for name, parameter in named if not bool(parameter.isnan().any())]
+    yield
+    for name, parameter in sound:
+        if bool(parameter.isnan().any()):
+            raise ContractError(
+                f"{owner}, phases: phase {phase.name!r} of task {task + 1} writes NaN into {name!r}",
+                "a mean over no images is NaN: labels are numbers of the stream's classes, those of the task "
+                "stand in context.task.classes",
+                owner,
+            )

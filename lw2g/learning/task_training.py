@@ -16,6 +16,7 @@ from torch import nn
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence
 from lw2g.interfaces.phase import Phase, TrainingPhase
+from lw2g.learning.finite import refusing_nan
 from lw2g.learning.phases import PhaseProgress, is_frozen, only_trainable, train_phase
 from lw2g.learning.protection import Protection
 from lw2g.learning.session_parts import RunParts
@@ -149,7 +150,8 @@ class TaskTraining:
                 else:
                     # a resume repeats all of it, and has to draw the same
                     torch.manual_seed(parts.seed_of(context.task.index, phase.name))
-                    phase.run(partial(reporter.advance, unit=phase.counts))
+                    with refusing_nan(parts.learning(context.set_id), owner, phase, context.task.index):
+                        phase.run(partial(reporter.advance, unit=phase.counts))
             if number == max(hosts, default=-1):
                 self._after_hosts()
         if not is_frozen(context, parts.constraints):

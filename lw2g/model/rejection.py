@@ -19,6 +19,7 @@ from torch import Tensor
 from lw2g.blocks.closed_form import ClosedForm
 from lw2g.errors import ConfigError
 from lw2g.interfaces.calibration import least_loss
+from lw2g.interfaces.head import GAUSSIAN_SHRINKAGE
 from lw2g.maths.few_rows import Range
 from lw2g.maths.normal_equations import products
 
@@ -35,8 +36,6 @@ __all__ = [
     "threshold_of",
 ]
 
-_SHRINKAGE = 0.01
-"""Share of the level of a covariance on its diagonal, so that it can be solved."""
 _SMALLEST = 1e-6
 """What an image leaves of a covariance at least: without it, a direction would have no width."""
 _LEAST_ECE = 200
@@ -286,7 +285,7 @@ def left_out(gaussians: Gaussians, rows: Tensor, labels: Tensor) -> Unknown:
     deviations = white - gaussians.white_means[labels]
     # (z - m_c)' S^-1 d of all classes c
     products_with = (white * deviations).sum(1)[:, None] - deviations @ gaussians.white_means.T
-    kept = 1 - _SHRINKAGE
+    kept = 1 - GAUSSIAN_SHRINKAGE
     freedom = gaussians.freedom
     farther = count / (count - 1)
     per_square = kept / freedom
@@ -369,7 +368,7 @@ def no_scores(unsolved: str, gaussians: Gaussians | None, *, num_classes: int) -
     remedy = "export a run with baseline.head=lda as learnable, or make a model with lw2g start"
     if not reason and gaussians is None:
         reason = "its head keeps no covariance"
-        remedy = "leave out --head at lw2g start, or export a run with baseline.head=lda as learnable"
+        remedy = "start without --head, or export a run with baseline.head=lda as learnable"
     elif not reason and num_classes == 1:
         reason = "it knows one class"
         remedy = "teach it another: lw2g learn"
@@ -424,7 +423,9 @@ def threshold_of(known: Tensor, rate: float) -> float:
 
 
 def _factor(covariance: Tensor, width: int) -> Tensor:
-    """Return the Cholesky factor of ``(1 - a) S + a l I``: a is _SHRINKAGE, l the mean variance of a feature.
+    """Return the Cholesky factor of ``(1 - a) S + a l I``, l the mean variance of a feature.
+
+    a is GAUSSIAN_SHRINKAGE: it makes a covariance one that can be solved.
 
     Args:
         covariance: S, of features, or of coordinates in their range.
@@ -433,7 +434,7 @@ def _factor(covariance: Tensor, width: int) -> Tensor:
     eye = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
     # rounding of sums makes the halves of a covariance differ
     factor: Tensor = torch.linalg.cholesky(
-        (1 - _SHRINKAGE) * (covariance + covariance.T) / 2 + _added(covariance, width) * eye
+        (1 - GAUSSIAN_SHRINKAGE) * (covariance + covariance.T) / 2 + _added(covariance, width) * eye
     )
     return factor
 
@@ -441,7 +442,7 @@ def _factor(covariance: Tensor, width: int) -> Tensor:
 def _added(covariance: Tensor, width: int) -> Tensor:
     """Return ``a l``, what is added to the diagonal of a covariance."""
     level = covariance.diagonal().mean() * (len(covariance) / width)
-    return _SHRINKAGE * level.clamp(min=torch.finfo(torch.float64).tiny)
+    return GAUSSIAN_SHRINKAGE * level.clamp(min=torch.finfo(torch.float64).tiny)
 
 
 def _whitened(rows: Tensor, factor: Tensor) -> Tensor:

@@ -44,9 +44,9 @@ class Cutting:
 
     def __attrs_post_init__(self) -> None:
         if not 0 <= self.margin <= _WIDEST:  # NaN is not, either
-            raise ConfigError(f"margin: expected 0 to {_WIDEST:g} but got {self.margin!r}", "such as 0.1")
+            raise ConfigError(f"--margin: expected 0 to {_WIDEST:g} but got {self.margin!r}", "such as 0.1")
         if self.min_side < 0:
-            raise ConfigError(f"min-side: expected at least 0 but got {self.min_side!r}", "such as 16")
+            raise ConfigError(f"--min-side: expected at least 0 but got {self.min_side!r}", "such as 16")
 
     def require_default(self) -> None:
         """Refuse values where there are no boxes.
@@ -56,7 +56,7 @@ class Cutting:
         """
         if self != Cutting():
             raise ConfigError(
-                "margin, min-side and square are of boxes", "give boxes, too, or leave them out"
+                "--margin, --min-side and --square are of boxes", "give boxes, too, or leave them out"
             )
 
     def corners(

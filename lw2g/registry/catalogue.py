@@ -269,8 +269,10 @@ class Catalogue:
             typed = f"--baseline {FROZEN_BASELINE} --set baseline.head={spelled}"
             return UnknownComponentError(f"no baseline is called {name!r}, but a head", typed)
         meant = nearest(spelled, known)
+        # a name of one's own often has the kind in it, as in my-policy: that is no misspelt kind
+        parts = set(spelled.split("-")[1:]).intersection(KINDS)
         if kind == "component":  # a kind may be meant, and among names of all kinds many are a bit alike
-            near = closest(spelled, [*known, *KINDS], near=0.8)
+            near = closest(spelled, [*known, *(one for one in KINDS if one not in parts)], near=0.8)
             if near in KINDS:
                 what = f"no component is called {name!r}; {near!r} is a kind"
                 remedy = f"`lw2g plugins {near}` lists its components, `lw2g check --kind {near}` checks them"
@@ -282,6 +284,7 @@ class Catalogue:
                 remedy += f" (plugins with problems: {', '.join(sorted(broken))}; `lw2g doctor` says which)"
             if self.disabled:
                 remedy += f" ({DISABLE_VARIABLE} leaves out: {', '.join(self.disabled)})"
+        if not meant or parts:
             remedy += "; a plugin of your own is found once it is installed: pip install -e FOLDER"
         return UnknownComponentError(f"no {kind} is called {name!r}{meant}", remedy)
 

@@ -13,6 +13,7 @@ from lw2g.interfaces.baseline import Baseline
 from lw2g.interfaces.growth import Decision, Grow, Measurement, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase, Phase, StepOutput, TrainingPhase
 from lw2g.interfaces.pool import Pool
+from lw2g.interfaces.site import Site
 from lw2g.interfaces.stream import Benchmark, TaskStream, Transforms
 from lw2g.runtime.boundary import given_at
 from lw2g.vit.fingerprint import BackboneFingerprint
@@ -30,6 +31,7 @@ __all__ = [
     "require_several_classes",
     "require_sound",
     "require_step",
+    "require_width",
     "stream_of",
     "transforms_of",
 ]
@@ -257,6 +259,28 @@ def require_probe_graph(features: Tensor, loss: Tensor, whose: str) -> None:
         what = "features: returned features without a gradient"
         remedy = "compute them from the set's parameters, without detach() and torch.no_grad()"
     raise ContractError(f"{whose}, {what}", remedy, whose)
+
+
+def require_width(site: Site, width: int, whose: str) -> None:
+    """Refuse a site whose rows are not as wide as its activation.
+
+    Args:
+        site: The site.
+        width: That of the activation.
+        whose: The baseline's name, for the message.
+
+    Raises:
+        ContractError: They differ.
+    """
+    shape = list(site.view(site.parameter).shape)
+    if shape[-1:] != [width]:
+        method = "sites" if site.owner == "set" else "shared_sites"
+        raise ContractError(
+            f"{whose}, {method}: site {site.name!r} is {shape}, but its activation is {width} "
+            f"wide (tap {str(site.activation.tap)!r})",
+            "give the axis that multiplies the activation last, or map the activation",
+            whose,
+        )
 
 
 def require_finite(

@@ -281,7 +281,18 @@ def _updated(layer: nn.Linear, parts: Sequence[_Part], scale: float) -> Iterator
         layer: The layer.
         parts: Updates of its parts, such as q, k and v.
         scale: Factor on them.
+
+    Raises:
+        ValueError: An update is not as wide as the layer, such as one whose factors are swapped.
     """
+    for part in parts:
+        down, up = part.down, part.up
+        outside = part.first + up.shape[-2] > layer.out_features
+        if down is not None and (down.shape[-1] != layer.in_features or outside):
+            raise ValueError(
+                f"expected down [r, {layer.in_features}], applied first, and up [d, r] with d up to "
+                f"{layer.out_features - part.first}, but got {list(down.shape)} and {list(up.shape)}"
+            )
     # a merged weight has no gradient to the update, and is the same for all samples
     merges = layer.weight.device.type in MERGING_DEVICES and not torch.is_grad_enabled()
     merged = [part for part in parts if merges and not part.is_per_sample]

@@ -163,7 +163,7 @@ def task_sizes(
     choices = ", ".join(map(str, divisors))
     one_of = "one of " if len(divisors) > 1 else ""
     remedy = f"choose {one_of}{choices}{alone}: --set benchmark.increment=N"
-    smaller = "let the last task be smaller: --set benchmark.uneven=true"
+    smaller = "let the last task be smaller; --set benchmark.uneven=true"
     given = f"benchmark.increment: {increment}"
     if not num_full:
         if uneven is not None and num_classes > 2:

@@ -187,10 +187,11 @@ def learn(
 
         - ``out``, the folder, and ``seconds`` from reading images to the written model; ``learned_from``
           and ``tested_on``, the names of folders (the latter empty without ``test``);
-        - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images were
-          ``checked``, their ``recall``, and what wrong ones are ``taken_for``;
+        - ``classes``: of each its name (``class``), ``images``, whether it is ``new``, how many images of it
+          were set apart or in ``test`` (``checked``), their ``recall``, what wrong ones are ``taken_for``;
         - ``accuracy`` that the command prints, with its ``interval`` (Wilson, 95 %), of so many images
-          (``checked``): left out, or set apart (of which ``set_apart`` has the same);
+          (``checked``): left out, or set apart (of which ``set_apart`` has the same). Where images were left
+          out, ``checked`` is more than the sum over ``classes``, and ``left_out_classes`` has them by class;
         - ``near_copies``: how many of these ``images`` are ``near`` another of their class, as in a series;
         - ``left_out``: how many kept images were left out of the sums, one at a time; of them
           ``left_out_accuracy``, the ``temperature`` that calibrates probabilities, and their error ``ece``;

@@ -17,7 +17,6 @@ from lw2g.interfaces.context import TaskInfo, derive_seed
 from lw2g.interfaces.defaults import FROZEN_BASELINE
 from lw2g.interfaces.head import ClosedForm, HeadContext
 from lw2g.model.parts import widened
-from lw2g.model.rejection import moments_of
 from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, error_line, methods_of
 from lw2g_testing.changes import plain_tensors
 from lw2g_testing.guards import available, seeded
@@ -25,7 +24,7 @@ from lw2g_testing.small_run import require_run
 
 _DIM = 12
 """Width of features."""
-_CLASSES = 6
+CLASSES = 6
 _IMAGES = 40
 """Images of each class."""
 _FEATURES = 24
@@ -40,11 +39,9 @@ _SURE = 2.0
 """Factor by which a posterior's best temperature may differ from 1."""
 _ALONE = 1e-6
 """Relative difference of scores that rounding may cause in batches of another size."""
-_AGREE = 0.9
-"""Least share of images for which two ways of shrinking one covariance find the same class."""
 
 
-def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) -> ClosedForm:
+def made(subject: Subject, *, classes: int = CLASSES, carried: bool = False) -> ClosedForm:
     """Return the head, built for features of a small width."""
     context = HeadContext(
         dim=_DIM,
@@ -59,7 +56,7 @@ def made(subject: Subject, *, classes: int = _CLASSES, carried: bool = False) ->
     return head
 
 
-def _declared(name: str) -> Any:
+def declared(name: str) -> Any:
     """Return whether a head declares something; a head that cannot be built concerns every check."""
 
     def applies(subject: Subject) -> bool:
@@ -71,7 +68,7 @@ def _declared(name: str) -> Any:
     return applies
 
 
-def images_of(classes: int = _CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
+def images_of(classes: int = CLASSES, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return features ``[n, dim]`` of overlapping Gaussian classes with one covariance, and labels ``[n]``.
 
     Another seed draws other images: their labels, like means and covariance, are the same.
@@ -117,7 +114,7 @@ def _difference(one: Tensor, other: Tensor) -> float:
 def check_scores_classes(subject: Subject) -> None:
     """It scores each seen class of each image in float64; logits are 0 for classes to come."""
     rows, labels = images_of()
-    for seen, sizes in ((2, (2,)), (_CLASSES, (2, 2, 2))):
+    for seen, sizes in ((2, (2,)), (CLASSES, (2, 2, 2))):
         head = teach(made(subject), sizes, rows, labels)
         scores = head.scores(rows[:5], seen)
         if scores.shape != (5, seen) or scores.dtype != torch.float64 or not scores.isfinite().all():
@@ -126,9 +123,9 @@ def check_scores_classes(subject: Subject) -> None:
                 "finite float64 scores [n, classes]"
             )
         logits = head.logits(rows[:5])
-        if logits.shape != (5, _CLASSES) or bool(logits[:, seen:].any()):
+        if logits.shape != (5, CLASSES) or bool(logits[:, seen:].any()):
             raise ContractViolation(
-                f"logits must be [n, {_CLASSES}] with zeros for classes to come; leave logits as inherited"
+                f"logits must be [n, {CLASSES}] with zeros for classes to come; leave logits as inherited"
             )
 
 
@@ -138,7 +135,7 @@ def check_learns(subject: Subject) -> None:
     rows, labels = images_of()
     head = teach(made(subject), (2, 2, 2), rows, labels)
     unseen, true_labels = images_of(seed=9)
-    scores = head.scores(unseen, _CLASSES)
+    scores = head.scores(unseen, CLASSES)
     found, found_by_least = (
         float((answers == true_labels).double().mean()) for answers in (scores.argmax(1), scores.argmin(1))
     )
@@ -149,7 +146,7 @@ def check_learns(subject: Subject) -> None:
         )
     if found < _FOUND:
         raise ContractViolation(
-            f"it finds {found:.0%} of the classes, by chance {1 / _CLASSES:.0%}; let "
+            f"it finds {found:.0%} of the classes, by chance {1 / CLASSES:.0%}; let "
             f"{methods_of(head, 'add')} add to what earlier batches have left, and "
             f"{methods_of(head, 'score')} be largest for the class that an image has"
         )
@@ -161,9 +158,9 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
     rows, labels = images_of()
     head = teach(made(subject), (2, 2, 2), rows, labels)
     unseen, _ = images_of(seed=9)
-    together = head.scores(unseen, _CLASSES)
+    together = head.scores(unseen, CLASSES)
     positions = range(0, len(unseen), _IMAGES // 2)
-    alone = torch.cat([head.scores(unseen[[position]], _CLASSES) for position in positions])
+    alone = torch.cat([head.scores(unseen[[position]], CLASSES) for position in positions])
     difference = _difference(together[positions], alone)
     if not difference <= _ALONE:  # NaN, too, such as a deviation over one row
         raise ContractViolation(
@@ -173,15 +170,15 @@ def check_prediction_belongs_to_its_sample(subject: Subject) -> None:
         )
 
 
-@check("head", applies=_declared("exact"))
+@check("head", applies=declared("exact"))
 def check_is_exact(subject: Subject) -> None:
     """Its scores are the same to 1e-8, however images are cut into tasks, batches and orders."""
     rows, labels = images_of()
-    at_once = teach(made(subject), (_CLASSES,), rows, labels)
-    expected = at_once.scores(rows, _CLASSES)
-    for sizes in ((3, 3), (2, 2, 2), (1,) * _CLASSES):
+    at_once = teach(made(subject), (CLASSES,), rows, labels)
+    expected = at_once.scores(rows, CLASSES)
+    for sizes in ((3, 3), (2, 2, 2), (1,) * CLASSES):
         in_tasks = teach(made(subject), sizes, rows, labels)
-        difference = _difference(expected, in_tasks.scores(rows, _CLASSES))
+        difference = _difference(expected, in_tasks.scores(rows, CLASSES))
         if difference > _EXACT:
             raise ContractViolation(
                 f"its scores after tasks of {sizes} classes differ by {difference:.1e}; choose "
@@ -189,10 +186,10 @@ def check_is_exact(subject: Subject) -> None:
             )
     head = made(subject)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))
-    head.begin_task(task_of(0, range(_CLASSES)))
+    head.begin_task(task_of(0, range(CLASSES)))
     for part in torch.split(order, 7):
         head.update(rows[part], labels[part])
-    difference = _difference(expected, head.scores(rows, _CLASSES))
+    difference = _difference(expected, head.scores(rows, CLASSES))
     if difference > _EXACT:
         raise ContractViolation(
             f"its scores after batches of 7 in another order differ by {difference:.1e}; let "
@@ -231,10 +228,10 @@ def _lost(subject: Subject) -> str | None:
     """Return what a head loses that is built again and given its state; None if it gives the same scores."""
     rows, labels = images_of()
     head = teach(made(subject), (3, 3), rows, labels)
-    expected = head.scores(rows, _CLASSES)
+    expected = head.scores(rows, CLASSES)
     fresh = made(subject)
     fresh.load_state_dict(copy.deepcopy(head.state_dict()))
-    if torch.equal(fresh.scores(rows, _CLASSES), expected):
+    if torch.equal(fresh.scores(rows, CLASSES), expected):
         return None
     return ", ".join(map(repr, plain_tensors({"self": head}))) or "something that its scores depend on"
 
@@ -274,7 +271,7 @@ def check_takes_more_classes(subject: Subject) -> None:
     if not torch.equal(larger.scores(rows, 3), expected):
         raise ContractViolation("room for more classes changes its old scores; draw nothing by their number")
     teach(larger, (3,), rows, labels, first=3)
-    if not larger.scores(rows, _CLASSES).isfinite().all():
+    if not larger.scores(rows, CLASSES).isfinite().all():
         raise ContractViolation(
             "its scores are not finite after classes that came later; let "
             f"{methods_of(larger, 'add', 'solve')} take classes that had no image at first"
@@ -295,8 +292,8 @@ def check_takes_one_image(subject: Subject) -> None:
             f"{methods_of(head, 'solve')} shrink what is inverted"
         )
     first = slice(None, None, _IMAGES)  # the first image of each class: nothing varies within one
-    head = teach(made(subject), (_CLASSES,), rows[first], labels[first])
-    if not head.scores(rows, _CLASSES).isfinite().all():
+    head = teach(made(subject), (CLASSES,), rows[first], labels[first])
+    if not head.scores(rows, CLASSES).isfinite().all():
         raise ContractViolation(
             "its scores are not finite where all classes have one image: the variance within them is 0; let "
             f"{methods_of(head, 'solve', 'score')} divide by it only where it is positive"
@@ -308,20 +305,20 @@ def check_draws_from_its_seed(subject: Subject) -> None:
     """It draws from its own seed: the global generators stay, and built twice it scores alike."""
     rows, labels = images_of()
     with seeded(1) as generators:
-        first = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+        first = teach(made(subject), (3, 3), rows, labels).scores(rows, CLASSES)
         generators.refuse_draws("it", "; use torch.Generator().manual_seed(context.seed)")
-    second = teach(made(subject), (3, 3), rows, labels).scores(rows, _CLASSES)
+    second = teach(made(subject), (3, 3), rows, labels).scores(rows, CLASSES)
     if not torch.equal(first, second):
         raise ContractViolation("built twice it scores differently; draw from context.seed alone")
 
 
-@check("head", applies=_declared("likelihood"))
+@check("head", applies=declared("likelihood"))
 def check_scores_are_posteriors(subject: Subject) -> None:
     """The softmax of its scores is a posterior: no other temperature than about 1 fits unseen images."""
     rows, labels = images_of()
     unseen, true_labels = images_of(seed=7)
     head = teach(made(subject), (3, 3), rows, labels)
-    scores = head.scores(unseen, _CLASSES)
+    scores = head.scores(unseen, CLASSES)
     temperatures = torch.linspace(-4, 4, 81, dtype=torch.float64).exp2()  # from 1/16 to 16
     losses = []
     for temperature in temperatures:
@@ -335,32 +332,13 @@ def check_scores_are_posteriors(subject: Subject) -> None:
         )
 
 
-@check("head", applies=_declared("nearest_gaussian"))
-def check_predicts_the_nearest_gaussian(subject: Subject) -> None:
-    """It predicts the class whose Gaussian, of those that it keeps, is nearest."""
-    rows, labels = images_of()
-    head = teach(made(subject), (3, 3), rows, labels)
-    gaussians = moments_of(head, _CLASSES)
-    if gaussians is None:
-        raise ContractViolation("class_gaussians returns nothing; leave out nearest_gaussian = True")
-    unseen, _ = images_of(seed=7)
-    unseen = unseen.double()
-    distances, *_ = gaussians.distances(head.lifted(unseen))
-    predicted = head.scores(unseen, _CLASSES).argmax(1)
-    agreeing = float((distances.argmin(1) == predicted).double().mean())
-    if agreeing < _AGREE:
-        raise ContractViolation(
-            f"it predicts the nearest class for {agreeing:.0%} of images; leave out nearest_gaussian = True"
-        )
-
-
-@check("head", applies=_declared("class_rows"))
+@check("head", applies=declared("class_rows"))
 def check_forgets_a_class(subject: Subject) -> None:
     """Without the rows of a class it is as if it had never learned it, to the bit."""
     _require_state(subject)
     rows, labels = images_of()
-    head = teach(made(subject), (_CLASSES,), rows, labels)
-    left = [position for position in range(_CLASSES) if position != _FORGOTTEN]
+    head = teach(made(subject), (CLASSES,), rows, labels)
+    left = [position for position in range(CLASSES) if position != _FORGOTTEN]
     state = head.state_dict()
     for name, value in state.items():
         if value.ndim:  # a single number is of no class
@@ -380,12 +358,12 @@ def check_forgets_a_class(subject: Subject) -> None:
         )
 
 
-@check("head", applies=_declared("carried"))
+@check("head", applies=declared("carried"))
 def check_can_be_carried(subject: Subject) -> None:
     """Centres are the means of features, follow a motion, and stay where nothing moves."""
     rows, labels = images_of()
     head = teach(made(subject, carried=True), (3, 3), rows, labels)
-    classes = torch.arange(_CLASSES)
+    classes = torch.arange(CLASSES)
     means = torch.stack([rows[labels == label].double().mean(0) for label in classes])
     # a head of normalised features knows means up to a few percent; a quarter off, it keeps something else
     if float((head.centres(classes) - means).norm() / means.norm()) > 0.25:
@@ -395,9 +373,9 @@ def check_can_be_carried(subject: Subject) -> None:
             "sum of a class by its count"
         )
     before = head.centres(classes).clone()
-    scores = head.scores(rows, _CLASSES)
+    scores = head.scores(rows, CLASSES)
     head.carry(Motion(rows=lambda one: one, still=True), classes.tolist())
-    if not torch.equal(head.scores(rows, _CLASSES), scores):
+    if not torch.equal(head.scores(rows, CLASSES), scores):
         raise ContractViolation(
             "a motion that moves nothing changes its scores; leave carry as it is inherited"
         )
@@ -408,7 +386,7 @@ def check_can_be_carried(subject: Subject) -> None:
             f"its centres do not follow a motion; let {methods_of(head, 'move')} make the sum of each class "
             "its count times motion(mean)"
         )
-    if not head.scores(rows, _CLASSES).isfinite().all():
+    if not head.scores(rows, CLASSES).isfinite().all():
         raise ContractViolation(
             f"its scores are not finite after a motion; let {methods_of(head, 'move')} keep counts, and "
             "variances positive"

@@ -32,6 +32,7 @@ from lw2g_testing import (  # noqa: F401
     carry_checks,
     constraint_checks,
     evidence_checks,
+    gaussian_checks,
     head_checks,
     label_checks,
     lasting_checks,

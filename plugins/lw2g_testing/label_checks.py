@@ -52,6 +52,35 @@ def check_steps_teach_the_labels(subject: Subject) -> None:
         )
 
 
+@check("baseline")
+def check_steps_write_no_gradient(subject: Subject) -> None:
+    """A step of training returns its loss, and leaves no gradient at what is trained."""
+    learned(subject)  # a step that fails is told there
+    session = opened(subject)
+    context = begin(session, 0)
+    batch = MovedSession(session=session).of_task(0)
+    baseline = session.parts.baseline
+    with seeded(12):
+        for phase in baseline.phases(context):
+            if not isinstance(phase, TrainingPhase):
+                continue
+            baseline.requires_grad_(False)
+            for parameter in phase.trained:
+                parameter.requires_grad_(True)
+                parameter.grad = None
+            with torch.enable_grad():
+                try:
+                    phase.step(batch)
+                except Exception:  # without what an earlier phase leaves; in the small run it had that
+                    continue
+            if any(parameter.grad is not None for parameter in phase.trained):
+                raise ContractViolation(
+                    f"the step of phase {phase.name!r} leaves a gradient, to which its loss's is added; "
+                    "return the whole loss without calling backward: lw2g does "
+                    f"({methods_of(baseline, 'step', 'phases')})"
+                )
+
+
 def _lower_own(session: Session, task: int) -> list[bool]:
     """Return what :func:`_lowers_own` does of all training phases of a task, which is begun here."""
     context = begin(session, task)

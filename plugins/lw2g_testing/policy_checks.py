@@ -24,7 +24,7 @@ from lw2g.interfaces.growth import (
     Merge,
     Reuse,
 )
-from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, methods_of
+from lw2g_testing.cases import ContractViolation, NotApplicable, Subject, check, line_of_author, methods_of
 from lw2g_testing.guards import available, bearing, seeded
 
 _RANDOM_RECORDS = 150
@@ -157,7 +157,8 @@ def _decide(policy: Any, evidence: Evidence) -> Decision:
         try:
             decision: Decision = policy.decide(evidence, np.random.default_rng(7))
         except ContractError as error:  # it says what to do itself
-            raise ContractViolation(str(error)) from error
+            place = line_of_author(error)
+            raise ContractViolation(f"{error} ({place})" if place else str(error)) from error
     return decision
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -64,6 +65,7 @@ def check_sites_are_what_they_say(subject: Subject) -> None:
                 )
             _require_owned(now, set_id, site)
             _require_fitting(site, _called(set_id, site), _tapped(now, set_id, site))
+        _require_own_maps(now.baseline if set_id is None else now.pool[set_id], set_id, sites)
 
 
 def _require_names(declared: Sequence[tuple[int | None, list[Site]]]) -> None:
@@ -158,6 +160,44 @@ def _require_fitting(site: Site, called: str, tapped: Tensor) -> None:
             f"{called} is {list(rows.shape)}, but its activation is {width} wide; give the axis that "
             "multiplies the activation last, or map the activation"
         )
+
+
+def _require_own_maps(module: nn.Module, set_id: int | None, sites: Sequence[Site]) -> None:
+    """Refuse maps of one value at several taps where others of the kind are read by no map.
+
+    A lambda in a loop that takes the loop's variable has its last value at all of them. One factor that all
+    blocks share is legal: then there are no others.
+
+    Args:
+        module: The owner of the sites.
+        set_id: The set that they are declared for; None for the baseline's shared ones.
+        sites: The sites.
+    """
+    at: dict[tuple[int, int, torch.Size], list[Site]] = {}  # by what is read: storage, offset, shape
+    for site in sites:
+        if site.activation.map is not None:
+            mapped = site.activation.map().detach()
+            place = (mapped.untyped_storage().data_ptr(), int(mapped.storage_offset()), mapped.shape)
+            at.setdefault(place, []).append(site)
+    read: Counter[int] = Counter()  # numbers read of each storage
+    for storage, _, shape in at:
+        read[storage] += shape.numel()
+    parameters = dict(module.named_parameters())
+    for (storage, *_), several in at.items():
+        of = [name for name, one in parameters.items() if one.untyped_storage().data_ptr() == storage]
+        first = several[0]
+        other = next((one for one in several if one.activation.tap != first.activation.tap), None)
+        if not of or other is None:
+            continue
+        # slices of one parameter, or parameters of a list, whose names differ in a number
+        kind = re.sub(r"\d+", "", of[0])
+        alike = [one for name, one in parameters.items() if re.sub(r"\d+", "", name) == kind]
+        if any(read[one.untyped_storage().data_ptr()] < one.numel() for one in alike):
+            raise ContractViolation(
+                f"the maps of {_called(set_id, first)} and {_called(set_id, other)} are one part of "
+                f"{of[0]!r}, and no map is another part: a lambda in a loop sees the loop's last value; make "
+                "each site in a function of its own, or bind the value (map=lambda block=block: ...)"
+            )
 
 
 @check("baseline", applies=_has_sites)

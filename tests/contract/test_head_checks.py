@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lw2g.blocks.carrying import CARRIES
 from lw2g.blocks.closed_form import Cosine
+from lw2g.blocks.discriminants import Discriminant
 from lw2g.blocks.mahalanobis import Mahalanobis
 from lw2g.interfaces.carry import Carry, CarryContext, Motion
 from lw2g.interfaces.component import CarryComponent, Component, HeadComponent, NoOptions
@@ -45,6 +46,45 @@ class OwnCovariance(Mahalanobis):
     """Says that it predicts the nearest of Gaussians with one covariance, and has one per class."""
 
     nearest_gaussian = True
+
+
+class WithCovariance(Discriminant):
+    """Returns a covariance where the scatter is asked for."""
+
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+        means, scatter = super().class_gaussians(classes, widest)
+        return means, scatter / (self.count.sum() - classes)
+
+
+class CovarianceAlone(WithCovariance):
+    """Does so for rejection alone: its scores are not said to be distances."""
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes)
+        self.nearest_gaussian = False
+
+
+class OwnMeans(Discriminant):
+    """Returns the sums of classes where their means are asked for."""
+
+    def class_gaussians(self, classes: int, widest: int) -> tuple[Tensor, Tensor]:
+        means, scatter = super().class_gaussians(classes, widest)
+        return means * self.count[:classes, None], scatter
+
+
+class Hundredth(Discriminant):
+    """Says that its scores are halves of distances, and divides them by 100."""
+
+    def score(self, features: Tensor, *solution: Tensor) -> Tensor:
+        return 0.01 * super().score(features, *solution)
+
+
+class Shrinking(Discriminant):
+    """Says that its scores are by the covariance of lw2g's distances, and shrinks its own further."""
+
+    def __init__(self, dim: int, num_classes: int) -> None:
+        super().__init__(dim, num_classes, shrinkage=0.1)
+        self.nearest_gaussian = True
 
 
 class Mixed(Cosine):
@@ -203,6 +243,11 @@ def carry(kind: type[Remembers]) -> CarryComponent:
         (head(Sure), "scores_are_posteriors"),
         (head(Ungaussian), "predicts_the_nearest_gaussian"),
         (head(OwnCovariance), "predicts_the_nearest_gaussian"),
+        (head(WithCovariance), "gaussians_are_those_of_the_sums"),
+        (head(CovarianceAlone), "gaussians_are_those_of_the_sums"),
+        (head(OwnMeans), "gaussians_are_those_of_the_sums"),
+        (head(Hundredth), "predicts_the_nearest_gaussian"),
+        (head(Shrinking), "predicts_the_nearest_gaussian"),
         (head(Mixed), "forgets_a_class"),
         (head(Spread), "takes_one_image"),
         (head(OfItsBatch), "prediction_belongs_to_its_sample"),
@@ -220,6 +265,34 @@ def test_a_broken_promise_is_found(component: Component, check: str) -> None:
     result = case.result()
     assert result.status == "failed"
     assert result.message
+
+
+@pytest.mark.parametrize(
+    ("build", "check", "told"),
+    [
+        (
+            CovarianceAlone,
+            "gaussians_are_those_of_the_sums",
+            r"returns is that divided by 234; return the sum",
+        ),
+        (Hundredth, "predicts_the_nearest_gaussian", r"they are 0\.01 times that: .* or leave out"),
+        (Shrinking, "predicts_the_nearest_gaussian", r"they differ from that by \d+%: .* or leave out"),
+    ],
+)
+def test_a_scale_is_told_with_its_remedy(build: type[Discriminant], check: str, told: str) -> None:
+    """What rejection and probabilities rest on is compared by its value, not by the class that wins."""
+    (case,) = (case for case in contract_cases(head(build)) if case.check.name == check)
+    assert re.search(told, case.result().message)
+
+
+@pytest.mark.parametrize("shrinkage", [0.01, 0.3])
+@pytest.mark.parametrize("name", ["lda", "klda"])
+def test_a_shrinkage_of_ones_own_breaks_no_promise(name: str, shrinkage: float) -> None:
+    """Its scores are not called the distances that lw2g computes by its own share."""
+    cases = contract_cases(load_catalogue().get("head", name), options={"shrinkage": shrinkage})
+    results = {case.check.name: case.result() for case in cases if "gaussian" in case.check.name}
+    assert ("predicts_the_nearest_gaussian" in results) == (shrinkage == 0.01)
+    assert {result.status for result in results.values()} == {"passed"}
 
 
 def test_a_state_that_loses_sums_is_told_once() -> None:

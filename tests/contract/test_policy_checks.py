@@ -90,7 +90,7 @@ class NeedsCandidates(Sane):
 @breaks(
     "decides_on_any_evidence",
     r"^decide asks for .* 'hindrence', which is not measured.*did you mean 'hindrance'(?!.*Grow).*"
-    r"; see decide \(.*test_policy_checks\.py:\d+\)$",
+    r" \(.*test_policy_checks\.py:\d+, in .*: alike = .*\)$",
 )
 class MisspellsAMeasure(Sane):
     def decide(self, evidence, rng):
@@ -109,6 +109,14 @@ class ComparesUndefined(Sane):
 class SaysYes(Sane):
     def decide(self, evidence, rng):
         return True
+
+
+@breaks(
+    "decides_on_any_evidence", r"but got the candidate itself; give .*_checks\.py:\d+, in decide: return Re"
+)
+class NamesCandidates(Sane):
+    def decide(self, evidence, rng):
+        return Reuse(evidence.eligible[0]) if evidence.eligible else Grow()
 
 
 @breaks("decides_on_any_evidence", "set attribute of a candidate, not its position")

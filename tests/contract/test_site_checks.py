@@ -12,6 +12,8 @@ from torch import nn
 from broken_components import Broken, evolving
 from lw2g.interfaces.site import Activation
 from lw2g.vit.taps import Tap
+from lw2g_lora.c_lora import CLora
+from lw2g_lora.plugin import C_LORA
 from lw2g_prompts.plugin import S_PROMPT_PLUS_PLUS
 from lw2g_prompts.s_prompt import SPromptPlusPlus
 from lw2g_testing import contract_cases
@@ -164,6 +166,53 @@ class CountsDraws(SPromptPlusPlus):
 @breaks("sites_are_what_they_say", "is of attention queries.*leave query_sites out", query_sites=False)
 class ReadsQueriesAfterAll(SPromptPlusPlus):
     pass
+
+
+@breaks(
+    "learns_a_small_stream",
+    r"sites: site 'blocks.0.up_k' is \[32, \d+\], but its activation is 32 wide .*map the activation",
+    base=C_LORA,
+)
+class UnmappedUp(CLora):
+    def sites(self, parameters):
+        sites = super().sites(parameters)
+        return [attrs.evolve(site, activation=Activation(tap=site.activation.tap)) for site in sites]
+
+
+@breaks(
+    "learns_a_small_stream", "site 'blocks.0.prefix_key' is .*, but its activation is 128 wide .*mlp_hidden"
+)
+class TapOfAnotherWidth(OtherSites):
+    def altered(self, site, parameters):
+        tap = Tap(block=site.activation.tap.block, kind="mlp_hidden")
+        return attrs.evolve(site, activation=Activation(tap=tap))
+
+
+class Rebound(CLora):
+    """Has a map a site that reads the factor of a block and a target."""
+
+    def sites(self, parameters):
+        sites = []
+        for site in super().sites(parameters):
+            if site.activation.map is not None:
+                position, place = site.index
+                mapped = self.of_site(parameters, position, place)
+                site = attrs.evolve(site, activation=attrs.evolve(site.activation, map=mapped))
+            sites.append(site)
+        return sites
+
+    def of_site(self, parameters, position, place) -> Any:
+        raise NotImplementedError
+
+
+ONE_MAP = "the maps of site 'blocks.0.up_k' of set 0 and .* are one part of 'down'.*map=lambda block=block"
+
+
+@breaks("sites_are_what_they_say", ONE_MAP, base=C_LORA)
+class BindsLate(Rebound):
+    def of_site(self, parameters, position, place):
+        # as a loop does whose lambdas see its last block
+        return lambda: parameters.down[-1, place]
 
 
 class NoSites(SPromptPlusPlus):

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from broken_components import Broken, evolving
 from listening import At, power_cut
+from lw2g.blocks.statistics import collect_features
 from lw2g.config.resolve import Resolved
 from lw2g.errors import DataError
 from lw2g.interfaces.phase import ComputePhase, ParameterGroup, StepOutput
@@ -65,6 +66,29 @@ class ComputesAHeadOfLargeRows(CountsLabelsWithinTheTask):
     def rows(self, context):
         for label in context.task.classes:
             self.head.weight[label] = 1e4 * self.head.weight[label].sign()
+
+
+@breaks(
+    "steps_write_no_gradient", r"phase 'prompts' leaves a gradient.*without calling backward.*step \(.*:\d+\)"
+)
+class GoesBackItself(SPromptPlusPlus):
+    def step(self, batch, context):
+        output = super().step(batch, context)
+        output.loss.backward(retain_graph=True)
+        return output
+
+
+@breaks(
+    "learns_a_small_stream", r"phase 'rows' of task 2 writes NaN into 'head.weight'; .*context\.task\.classes"
+)
+class AveragesAbsentClasses(SPromptPlusPlus):
+    def phases(self, context):
+        return (*super().phases(context), ComputePhase(name="rows", run=lambda progress: self.rows(context)))
+
+    def rows(self, context):
+        rows, labels = collect_features(context, lambda batch: batch.query, lambda done, total: None)
+        for label in range(len(context.task.classes)):
+            self.head.weight[label] = rows[labels == label].mean(0)
 
 
 class TrainsItsHeadOnOtherLabels(SPromptPlusPlus):

@@ -17,6 +17,7 @@ from lw2g.learning.evidence.space_rows import Rows
 from lw2g.learning.session_parts import RunParts
 from lw2g.maths.moments import SecondMoment
 from lw2g.runtime.progress import Steps
+from lw2g.runtime.returned import require_width
 from lw2g.vit.stopping import NotRunError
 from lw2g.vit.taps import Tap
 
@@ -39,6 +40,9 @@ def absorb_task(
         context: The finished task.
         evidence_sample: Its sample of images.
         progress: Called with the number of images that have passed through a set, and their total.
+
+    Raises:
+        ContractError: A site is not as wide as its activation.
     """
     baseline = parts.baseline
     trained = (*baseline.sites(context.parameters), *baseline.shared_sites())
@@ -61,6 +65,11 @@ def absorb_task(
         taps = [site.activation.tap for site in sites]
         moments[set_id] = _moments(parts, evidence_sample, set_id, taps, step)
     moments_of_set = moments[context.set_id]
+    for site in trained:
+        width = moments_of_set[site.activation.tap].dim
+        if site.activation.map is not None:
+            width = len(site.activation.map())
+        require_width(site, width, parts.names[0])
     # tapped activations first: the space of a mapped one is the image of theirs
     for owner, site in sorted(kept, key=lambda pair: pair[1].activation.is_image):
         # shared sites, and sets that do not answer alone, are read under the task's set

@@ -87,6 +87,33 @@ def test_objects_are_marked_in_the_record_and_a_run_goes_on_with_them(whole, tmp
     assert lw2g.resume(out, progress=False, local=local).path == out
 
 
+def test_a_metric_or_part_that_a_record_lacks_is_told_with_the_nearest_or_all(whole):
+    """A name that is nearly one, and one that is like none."""
+    record, _, _ = whole
+    with pytest.raises(KeyError, match=r"has no metric 'faaa' \(did you mean 'faa'\?\)"):
+        record.metrics["faaa"]
+    with pytest.raises(KeyError, match=r"has no metric 'zzz'; there are .*faa"):
+        record.metrics["zzz"]
+    with pytest.raises(KeyError, match=r"has no 'metric' \(did you mean 'metrics'\?\)"):
+        record["metric"]
+    with pytest.raises(KeyError, match=r"has no 'zzz'; it has .*metrics"):
+        record["zzz"]
+    assert record.metrics == record["metrics"]
+
+
+def test_an_option_of_a_class_without_options_says_how_it_gets_some(tmp_path):
+    """The class is the author's own: there is none to choose among, and a Config to write."""
+
+    class Bare(SimpleCIL):
+        pass
+
+    with pytest.raises(
+        ConfigError, match=r"epochs: no such option of local-bare, whose class has no class Con"
+    ):
+        lw2g.run(baseline=Bare, benchmark="digits", out=tmp_path / "run", **{"baseline.epochs": 1})
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_of_objects_is_shown_verified_and_used(whole):
     """Reports and checks need no object; a model needs its baseline, and takes arrays and folders."""
     record = whole[0]

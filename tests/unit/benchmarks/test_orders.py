@@ -82,10 +82,10 @@ def test_task_sizes_cover_the_classes(increment, classes):
         assert sum(sizes) == classes
         assert set(sizes[:-1]) <= {increment}
         assert 0 < sizes[-1] < increment
-        told = f"increment: {increment} does not split {classes}.*smaller: benchmark.uneven=true"
+        told = f"increment: {increment} does not split {classes}.*smaller; give 'benchmark.uneven': True"
         if increment > classes:
             # all classes in one task are no uneven tasks
-            told = f"increment: {increment} is larger than .* classes, {classes}; choose [0-9, of]+[^;]*$"
+            told = f"increment: {increment} is larger than .* classes, {classes}; choose [0-9, of]+.*$"
         with pytest.raises(ConfigError, match=told) as offered:
             task_sizes(classes, increment)
         # whatever is offered splits the classes, and most methods take it
@@ -98,7 +98,7 @@ def test_task_sizes_cover_the_classes(increment, classes):
         for number in map(int, numbers):
             assert set(task_sizes(classes, number)) == {number}
             assert number > 1 or classes == 1
-        assert ("benchmark.uneven=true" in str(offered.value)) == (classes > 2)
+        assert ("'benchmark.uneven': True" in str(offered.value)) == (classes > 2)
         with pytest.raises(ConfigError) as refused:
             task_sizes(classes, increment, uneven=None)
         assert "uneven" not in str(refused.value)

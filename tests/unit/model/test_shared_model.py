@@ -62,6 +62,23 @@ def test_a_model_keeps_its_precision(folder: Path, change: Any) -> None:
     assert model.to("cpu").predict(images()) == expected
 
 
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda model: model.to("cuda:77"),
+        lambda model: model.to(device=torch.device("cuda", 77)),
+        lambda model: model.cuda(torch.device("cuda", 77)),
+        lambda model: model.to("gpu"),
+    ],
+)
+def test_a_device_that_is_not_there_is_told_as_where_a_model_is_opened(folder: Path, move: Any) -> None:
+    """By one line with what to try, and the model stays where it is."""
+    model = lw2g.load(folder, device="cpu")
+    with pytest.raises(lw2g.ConfigError, match=r"device: '(cuda:77|gpu)' (cannot be used|is no device)"):
+        move(model)
+    assert model.predict(images())
+
+
 def test_a_column_of_paths_or_pictures_is_a_list(folder: Path) -> None:
     """An array of texts or objects holds no pixels."""
     model = lw2g.load(folder, device="cpu")

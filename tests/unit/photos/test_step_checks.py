@@ -349,7 +349,7 @@ def test_a_loss_that_is_none_is_refused_before_anything_is_read(most: float, tmp
         ({"baseline": "simple-cil", "head": "lda"}, "keeps features of 0 images; .* RUN MODEL --learnable"),
         (
             {"baseline": "simple-cil", "head": "cosine"},
-            "keeps no covariance; leave out head at lw2g start",
+            "keeps no covariance; start without head",
         ),
         ({"baseline": "dual-prompt", "head": "linear"}, "the head of baseline 'dual-prompt' is trained"),
     ],

@@ -27,7 +27,7 @@ from lw2g.interfaces.deviations import Deviation
 from lw2g.interfaces.metric import Metric
 from lw2g.interfaces.phase import TrainingPhase
 from lw2g.registry.catalogue import alias_text, load_catalogue
-from lw2g.registry.kinds import COMPONENTS
+from lw2g.registry.kinds import COMPONENTS, HOOKS
 from lw2g.registry.manager import Origin
 from lw2g.registry.markers import hookimpl
 
@@ -591,6 +591,18 @@ def test_the_name_of_a_kind_is_told_as_one():
         )
     with pytest.raises(UnknownComponentError, match=r"\(did you mean 'minimum'\?\)"):
         catalogue.called("minimun")
+
+
+@pytest.mark.parametrize("kind", sorted({record.kind for record in HOOKS.values()}))
+def test_a_name_that_has_its_kind_in_it_is_told_how_it_is_found(kind):
+    """Before it is installed ``my-policy`` is no misspelt kind, also where another name is near."""
+    catalogue = load(plugin("good", lw2g_policies=[policy(f"by-{kind}")]))
+    for name in (f"my-{kind}", f"a-rather-long-{kind}"):
+        with pytest.raises(
+            UnknownComponentError, match="once it is installed: pip install -e FOLDER"
+        ) as caught:
+            catalogue.called(name)
+        assert "is a kind" not in str(caught.value)
 
 
 def test_of_named_plugins_the_others_are_imported_for_a_missing_name_alone(tmp_path, monkeypatch):

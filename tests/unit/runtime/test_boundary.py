@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from functools import partial
 from multiprocessing import parent_process
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from lw2g.interfaces.component import (
     RetrievalComponent,
     TrackerComponent,
 )
-from lw2g.interfaces.growth import Grow, Reuse
+from lw2g.interfaces.growth import CandidateEvidence, Grow, Merge, Reuse
 from lw2g.interfaces.phase import ComputePhase
 from lw2g.interfaces.retrieval import RetrievalStrategy
 from lw2g.lifecycle.runner import resume, start
@@ -530,13 +531,26 @@ def test_an_opened_model_names_the_component_too(go, acts, tmp_path):
         model.predict(torch.zeros(3, 16, 16, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize("result", [None, Reuse(7), Reuse("0"), Reuse(-1), Grow])
+@pytest.mark.parametrize("result", [None, Reuse(7), Reuse(-1), Grow])
 def test_a_policy_that_returns_no_decision_is_told_what_to_return(go, acts, result):
-    """None, a word, a set that does not live or a class are contract errors with the line and the remedy."""
+    """None, a set that does not live or a class are contract errors with the line and the remedy."""
     acts["decide"] = lambda: result
     place = rf"\(.*{Path(__file__).name}:\d+\)"
     told = rf"policy 'bad-policy', decide: .* {place}; there is no set to reuse yet: return Grow\(\)"
     with pytest.raises(ContractError, match=told):
+        go()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [(CandidateEvidence(set=0), "the candidate itself"), ("0", "'0'"), (True, "True")]
+)
+@pytest.mark.parametrize("made", [Reuse, partial(Merge, weight=0.5)], ids=["Reuse", "Merge"])
+def test_a_decision_for_what_is_no_set_is_told_where_it_is_made(go, acts, made, given, told):
+    """The line is the policy's own: the decision made there would fail later, in a comparison."""
+    acts["decide"] = lambda: made(given)
+    place = rf"\(.*{Path(__file__).name}:\d+\)"
+    expected = rf"decide: .* an int, but got {told} {place}; give the attribute set of a candidate"
+    with pytest.raises(ContractError, match=expected):
         go()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lw2g.blocks.lora import inject_factors
 from lw2g.errors import ConfigError
 from lw2g.vit.backbone import Backbone
 from lw2g.vit.low_rank import LayerInjection, LowRank, LowRankInjection
@@ -159,6 +160,27 @@ def test_ranks_must_agree(down, up):
     """Factors of different ranks, or that are no matrices, are refused with their shapes."""
     with pytest.raises(ValueError, match=r"of one rank but got \["):
         LowRank(down=torch.zeros(down), up=torch.zeros(up))
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("rank", [3, 64])
+def test_swapped_factors_are_refused_with_their_order(backbone, images, randn, rank, merged):
+    """Whether the rank is below the width or above it; with one down for several targets the axes tell."""
+    down, up = randn(1, 2, rank, 48), randn(1, 2, 48, rank)
+    assert _features(backbone, images, inject_factors([1], ["q", "v"], [(down, up)]), merged=merged).shape
+    swapped = inject_factors([1], ["q", "v"], [(up, down)])
+    order = rf"down \[r, 48\], applied first, and up .*got \[48, {rank}\] and \[{rank}, 48\]"
+    with pytest.raises(ValueError, match=order):
+        _features(backbone, images, swapped, merged=merged)
+    with pytest.raises(ValueError, match=r"expected factors \(down .*, up .*\) but got"):
+        inject_factors([1], ["q", "v"], [(up, down[:, :1])])
+
+
+@pytest.mark.parametrize(("blocks", "targets"), [([0, 1], ["q"]), ([1], ["q", "k", "v"])])
+def test_factors_of_other_axes_are_refused(randn, blocks, targets):
+    """They have a place for each block and each target."""
+    with pytest.raises(ValueError, match="expected factors"):
+        inject_factors(blocks, targets, [(randn(1, 2, 3, 48), randn(1, 2, 48, 3))])
 
 
 def test_updates_of_whole_layers(backbone, make_vit, images, randn):
