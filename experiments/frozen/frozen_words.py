@@ -56,8 +56,8 @@ def short(known: Streams, runs: Trained) -> Iterator[str]:
     yield (
         f"- [Calibration error](howto/learn.md#probabilities) of the frozen answer: {own} points, of `lda` "
         f"{tempered} (uncalibrated {before}); a perfectly calibrated model would measure "
-        f"{min(by_chance):.1f} to {max(by_chance):.1f}, as the images are few. The error of `lda` is lower, with its "
-        f"interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
+        f"{min(by_chance):.1f} to {max(by_chance):.1f}, as the images are few. The error of `lda` is lower, "
+        f"with its interval, on {', '.join(nearer) or 'none'}, higher on {', '.join(further) or 'none'}."
     )
     # of a hypothesis on several heads the last one, `auto`, is the frozen answer
     verdicts = {name.partition(",")[0]: verdict for name, verdict, _ in judged(known, runs)}
