@@ -17,7 +17,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,11 +93,14 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
     from lw2g_photos.classroom import Classroom
     from lw2g_photos.server import Server
 
-    with TemporaryDirectory() as made:
+    photos, weights = photos.absolute(), weights and weights.absolute()
+    with TemporaryDirectory() as made, chdir(made):  # the page names models from where its command was typed
         place = Path(made)
         cut(photos, place)
-        lw2g.start(place / "known", place / "model", backbone="vit-tiny", weights=weights)
         for scheme in SCHEMES:
+            for folder in place.glob("model*"):  # both pictures show the first step
+                shutil.rmtree(folder)
+            lw2g.start(place / "known", place / "model", backbone="vit-tiny", weights=weights)
             classroom = Classroom(place / "model", load_catalogue(), weights=weights)
             with Server(classroom) as server, tab(scheme, 1000, 900) as page:
                 thread = Thread(target=server.serve_forever, args=(0.01,))
@@ -109,9 +112,6 @@ def shoot_teach(photos: Path, weights: Path | None) -> None:
                 wanted = [path for path in tried if path.parent.name != "coffee"]
                 page.set_input_files("#image", wanted)
                 page.wait_for_selector(f".tried >> nth={NUM_TRIED - 1}")
-                page.evaluate("document.getElementById('folder').textContent = 'model-taught/1'")
-                use = "In a terminal: lw2g predict model-taught/1 PHOTO --reject 0.05"
-                page.evaluate("(use) => document.getElementById('use').textContent = use", use)
                 page.evaluate("document.getElementById('message').hidden = true")
                 for suffix, width in WIDTHS.items():
                     page.set_viewport_size({"width": width, "height": 900})
