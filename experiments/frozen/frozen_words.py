@@ -285,6 +285,8 @@ def told(stored: Any) -> dict[str, str]:
     fields["{trained/report/above-runs}"] = _listed(above_runs_alone(known, runs))
     right = [round(known[name].accuracy("auto")) for name in names_of("report")]
     fields["{frozen/report/right}"] = f"{min(right)} to {max(right)}"
+    moved = [each.mean for role in ROLES for each in frozen_images.middles(role).values()]
+    fields["{frozen/every/by-middle}"] = f"{min(moved):+.1f} to {max(moved):+.1f}"
     errors = [known[name].ece("auto") for name in names_of("report")]
     fields["{frozen/report/calibration}"] = f"{min(errors):.1f} to {max(errors):.1f}"
     refused = [round(seen[1]) for name in names_of("report") if (seen := known[name].refused("auto"))]
