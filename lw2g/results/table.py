@@ -327,7 +327,7 @@ def tables_of(
             else:
                 others.append(run)
         # unfinished runs are named once, in the first table of their group
-        first, *further = parts = comparable(tabled, mix) or [[]]
+        first, *further = parts = comparable(tabled, mix, catalogue) or [[]]
         tables.append(attrs.evolve(_table(first, others, catalogue, mix), apart=why_apart(parts, catalogue)))
         for part in further:
             tables.append(_table(part, [], catalogue, mix))
