@@ -204,8 +204,11 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     if "checkpoints" not in mixed:
         yield f"backbone {weights_name(run.record, catalogue)}"
     if "protocols" not in mixed:
-        changed = ", ".join(_changes_of_protocol(runs, catalogue))
-        yield f"protocol {_protocol_names(runs)(run)}{f' (changed: {changed})' if changed else ''}"
+        shared, others = _changes_of_protocol(runs, catalogue)
+        changed = f"changed: {', '.join(shared)}" if shared else ""
+        apart = f"not alike in all runs: {', '.join(others)}" if others else ""
+        changes = "; ".join(filter(None, [changed, apart]))
+        yield f"protocol {_protocol_names(runs)(run)}{f' ({changes})' if changes else ''}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
         yield f"split {run.options['benchmark.split']}"
     # the first digits of a hash, as a reader compares them, of three at most
@@ -218,18 +221,26 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     yield text
 
 
-def _changes_of_protocol(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[str]:
-    """Return the options of the protocol that all runs have changed alike; draws may differ in value."""
+def _changes_of_protocol(
+    runs: Sequence[ReportedRun], catalogue: Catalogue
+) -> tuple[list[str], list[str]]:
+    """Return the options of the protocol that all runs have changed alike, and those that some have.
+
+    Draws may differ in value.
+    """
     draws = keys_of_role("draw", catalogue)
     of_runs = []
     for run in runs:
         entries = run.record.get("protocol_changes", ())
         of_runs.append({entry["option"]: entry["value"] for entry in entries})
-    shared = []
-    for option, value in of_runs[0].items():
-        if all(option in others and (option in draws or others[option] == value) for others in of_runs):
-            shared.append(option)
-    return shared
+    shared: list[str] = []
+    others: list[str] = []
+    for option in dict.fromkeys(option for changes in of_runs for option in changes):
+        values = [changes.get(option) for changes in of_runs]
+        is_in_all = all(option in changes for changes in of_runs)
+        is_alike = is_in_all and (option in draws or all(value == values[0] for value in values))
+        (shared if is_alike else others).append(option)
+    return shared, others
 
 
 def names_of_mixable(
