@@ -18,7 +18,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import ConfigError, DataError, Interrupted, as_word, counted
+from lw2g.errors import ConfigError, DataError, Interrupted, as_word, counted, nearest
 from lw2g.runtime.console import console, note, printable, table
 
 if TYPE_CHECKING:
@@ -43,7 +43,14 @@ class SweepGroup(click.Group):
     """A group whose first argument is a grid unless it names a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default command if none is named."""
+        """Insert the default command if none is named.
+
+        Raises:
+            UsageError: The word is near the name of a command, and no file.
+        """
+        if args and not Path(args[0]).exists() and args[0] not in self.list_commands(ctx):
+            if meant := nearest(args[0], self.list_commands(ctx)):
+                raise click.UsageError(f"no file and no command {args[0]!r}{meant}", ctx)
         if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)

@@ -221,9 +221,7 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     yield text
 
 
-def _changes_of_protocol(
-    runs: Sequence[ReportedRun], catalogue: Catalogue
-) -> tuple[list[str], list[str]]:
+def _changes_of_protocol(runs: Sequence[ReportedRun], catalogue: Catalogue) -> tuple[list[str], list[str]]:
     """Return the options of the protocol that all runs have changed alike, and those that some have.
 
     Draws may differ in value.

@@ -178,5 +178,7 @@ def _intervals(rows: Sequence[Row], columns: Sequence[Column], reference: Row) -
     if "faa" in names:
         told.append("; ".join(of_faa))
     if names - {"faa"}:
-        told.append(f"intervals of other columns: t over three or more {units}, none where all gaps are equal")
+        told.append(
+            f"intervals of other columns: t over three or more {units}, none where all gaps are equal"
+        )
     return told

@@ -26,6 +26,7 @@ from lw2g.results.difference_words import SAME, few_in_words, on_differences
 from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
+from lw2g.results.row_choice import no_such_row
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 from lw2g.results.table import Row, tables_of
 
@@ -1247,3 +1248,12 @@ def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
         printed = next(one for one in remarks if "precision" in one or "all rows" in one)
         assert printed.startswith(told)
         assert any("run.precision auto: " in one for one in table.notes)
+
+
+def test_a_word_in_common_letters_is_no_near_name(write_run, installed):
+    """Such as of *one* in *cosine*; a slip of the keyboard is offered."""
+    tables = tables_of([write_run(1.0), write_run(2.0, **{"policy.name": "one"})], installed)
+    for wanted, is_offered in (("cosine", False), ("onne", True), ("alwyas", True)):
+        found = no_such_row(tables[0].rows, wanted, [tables[0].title])
+        assert ("did you mean" in str(found)) == is_offered
+        assert "rows are: " in str(found)

@@ -39,7 +39,10 @@ def test_a_table_that_mixes_sizes_has_a_row_of_each(write_run, installed):
     """Its name tells the size, and no folder; its mark is the same in each class order."""
     (table,) = tables_of(_grid(write_run, {"1": {"shots": 1}, "5": {"shots": 5}}), installed, ["splits"])
     assert [row.number for row in table.rows] == ["2", "2"]
-    assert [row.label.rpartition(", ")[2] for row in table.rows] == ["benchmark[shots=1]", "benchmark[shots=5]"]
+    assert [row.label.rpartition(", ")[2] for row in table.rows] == [
+        "benchmark[shots=1]",
+        "benchmark[shots=5]",
+    ]
     assert [row.marks[0].rpartition(", ")[2] for row in table.rows] == ["shots 1", "shots 5"]
     assert "(a class order each)" not in "".join(table.conditions)  # a row has as many
 
