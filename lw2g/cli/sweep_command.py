@@ -48,10 +48,12 @@ class SweepGroup(click.Group):
         Raises:
             UsageError: The word is near the name of a command, and no file.
         """
-        if args and not Path(args[0]).exists() and args[0] not in self.list_commands(ctx):
-            if meant := nearest(args[0], self.list_commands(ctx)):
-                raise click.UsageError(f"no file and no command {args[0]!r}{meant}", ctx)
-        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
+        commands = self.list_commands(ctx)
+        # the name of a grid ends in .toml
+        is_word = bool(args) and args[0].isalpha() and not Path(args[0]).exists()
+        if is_word and args[0] not in commands and (meant := nearest(args[0], commands)):
+            raise click.UsageError(f"no file and no command {args[0]!r}{meant}", ctx)
+        if args and args[0] not in {*commands, *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
 

@@ -1,4 +1,4 @@
-"""Which runs have the same data: by their split, by what was set of the data, and by the images themselves."""
+"""Which runs have the same data: by split, by what was set of the data, and by the images themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPLIT = "benchmark.split"
 _LONGEST = 30
 """The characters of an option that a sentence has room for."""
 Images: TypeAlias = dict[tuple[int, ...], set[str]]
-"""Fingerprints of data by class orders, which they cover: only under the same order do they compare images."""
+"""Fingerprints of data by class orders, which they cover: under the same order alone they compare images."""
 
 
 def split_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[ReportedRun], str]:
@@ -89,7 +89,7 @@ def _parts(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[list[Repor
 
 
 def _are_same(images: Images, others: Images) -> bool:
-    """Whether runs with these fingerprints share a class order, and have equal images in each that they do."""
+    """Whether runs of these fingerprints share a class order, and have equal images in each such one."""
     common = images.keys() & others.keys()
     return bool(common) and all(images[order] & others[order] for order in common)
 

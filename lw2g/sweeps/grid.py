@@ -305,7 +305,7 @@ class _Draft:
         return ", ".join(filter(None, [self.label, *words]))
 
     def row(self, left_out: Set[str]) -> str:
-        """Return the name of the row in reports, without what all have alike or is drawn; empty unlabelled."""
+        """Return the name of the row in reports, but what is drawn or all have alike; empty unlabelled."""
         if not self.label:
             return ""
         words = [self.label]

@@ -310,7 +310,7 @@ def test_a_misspelt_command_is_told_with_the_nearest_one(grid):
     assert call("statu", "here", code=2).startswith(told)
     shutil.copy(grid, "statu")
     assert "seed 0" in call("statu", "--dry-run")
-    assert "'none.toml' cannot be read" in call("none.toml", code=2)
+    assert "'status.toml' cannot be read" in call("status.toml", code=2)
 
 
 def test_test_images_that_were_trained_on_are_told_once_at_its_end(grid, finished):

@@ -418,7 +418,7 @@ def test_seeds_of_several_orders_are_said_to_be_averaged(write_run, tmp_path):
 
 
 def test_changes_of_the_protocol_that_all_runs_share_stand_behind_it(write_run, tmp_path):
-    """As in `show --explain`, whatever order each run draws; what not all have, or not alike, is named apart."""
+    """As in `show --explain`, whatever order each run draws; what not all have alike is named apart."""
     for at in (0, 1):
         changes = [
             {"option": "benchmark.order_seed", "value": at, "protocol": 42},
