@@ -902,8 +902,8 @@ def test_intervals_are_explained_of_the_columns_that_stand_there(write_run, tmp_
         write_run(75.0, **{**draw, "record.metrics.ffm": 0.0})
     told = call("report", str(tmp_path), "--against", "min", "--columns", columns)
     assert told.count("intervals of FAA over") == faa
-    other = "intervals of other columns: t over three or more class orders, none where all gaps are equal"
-    assert told.count(other) == others
+    assert told.count("intervals of other columns: ") == others
+    assert told.count(": t over three or more class orders, none where all gaps are equal") == others
 
 
 def test_a_run_that_does_not_count_is_told_however_many_remarks_there_are(write_run, installed):
