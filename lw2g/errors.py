@@ -39,6 +39,7 @@ __all__ = [
     "no_image",
     "printable",
     "problems_in",
+    "problems_of",
     "share_of",
     "shown",
     "with_remedy",
@@ -369,6 +370,16 @@ def problems_in(where: str, problems: Iterable[str]) -> str:
     if len(lines) == 1:
         return lines[0]
     return "\n  ".join([f"{len(lines)} problems in {where}:", *lines])
+
+
+def problems_of(text: str) -> list[str]:
+    """Return the problems that :func:`problems_in` has put together; of any other text that alone.
+
+    >>> problems_of(problems_in("the cells", ["a", "b"])), problems_of("a")
+    (['a', 'b'], ['a'])
+    """
+    first, *others = text.split("\n  ")
+    return others if others and first.endswith(":") and " problems in " in first else [text]
 
 
 def no_image(path: str | Path) -> str:

@@ -14,6 +14,7 @@ from lw2g.api.arguments import backbone_as_typed
 from lw2g.api.models import folder_of
 from lw2g.config.directory import CONFIG, MANIFEST, RECORD, holds_model, missing_run
 from lw2g.config.layers import word_of
+from lw2g.config.toml import read_json
 from lw2g.disk.checkpoint_files import is_without_record
 from lw2g.errors import DataError, as_word
 from lw2g.ground.spelling import expands_paths
@@ -365,6 +366,8 @@ def results_of(run: str | Path) -> Recorded:
 
     run = Path(run)
     if run.is_file():
+        if run.name != RECORD and not _is_json(run):  # of a record it would be damage
+            raise DataError(f"{str(run)!r} is no record of a run", "give a run's or a model's folder")
         return Recorded(run, run, contents.read_sealed(run, contents.Record))
     if (run / RECORD).exists():
         return Recorded(run, run / RECORD, contents.read_record(run))
@@ -382,6 +385,15 @@ def results_of(run: str | Path) -> Recorded:
             f"the run {str(run)!r} has finished no task yet", f"resume it: lw2g resume {as_word(run)}"
         )
     raise missing_run(run)
+
+
+def _is_json(file: Path) -> bool:
+    """Whether a file can be read, and is JSON."""
+    try:
+        read_json(file)
+    except DataError:
+        return False
+    return True
 
 
 def reached(records: Mapping[Path, Mapping[str, Any]]) -> dict[str, str]:

@@ -379,7 +379,7 @@ def retry_sweep(
         threads: As for :func:`sweep`.
         gpus_per_job: As for :func:`sweep`.
         executor_options: As for :func:`sweep`.
-        say: Receives a line for each run that is moved aside.
+        say: Receives a line for each run that is moved aside, or that there is nothing to do.
         watch: As for :func:`sweep`.
 
     Raises:
@@ -393,13 +393,20 @@ def retry_sweep(
     differences = stale_cells(before, catalogue)
     if not stale:
         tell_stale(store.path, differences)
+    again = {status.cell.name for status in before if status.damaged}
+    if stale:
+        again |= {name for name, options in differences.items() if options}
+    if not again and all(status.state == "finished" for status in before):
+        say(f"nothing to do: {counted(len(before), 'cell')}, all finished")
+        _tell_of_runs(store.path, before)
+        return SweepResult(store.path, before)
     given = {"executor": executor, "jobs": jobs, "threads": threads, "gpus_per_job": gpus_per_job}
     chosen = merged_settings(store.executor(), given, executor_options or {})
     require_here([status.cell for status in before if status.state != "finished"], catalogue, chosen)
     for status in before:
         if status.state == "failed":
             store.note_failure(status.cell, reason=None)  # clears the note
-        if status.damaged or (stale and differences[status.cell.name]):
+        if status.cell.name in again:
             # moved, not removed: nothing that a run has computed is deleted
             kept = store.named(store.job(status.cell).set_aside())
             say(f"{status.cell.label}: the old run is kept in {kept}")

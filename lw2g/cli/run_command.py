@@ -52,9 +52,11 @@ def run(context: click.Context, /, yes: bool, **values: Any) -> None:
     word = word_of_method(values)
     if word:
         typed = typed_options(values)
+        meant = METHODS[word]
         # an option beside the word overrides what it stands for
-        meant = {key: typed.get(key, value) for key, value in METHODS[word].items()}
-        note(f"--{word} is: {as_typed(meant)}")
+        instead = {key: typed[key] for key in meant if typed.get(key, meant[key]) != meant[key]}
+        overridden = f"; overridden by {as_typed(instead)}" if instead else ""
+        note(f"--{word} is: {as_typed(meant)}{overridden}")
     cells = _cells(experiment, values) if several else []
     execute.announce(experiment)
     _tell_rule(experiment, values)

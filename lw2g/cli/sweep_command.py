@@ -18,7 +18,7 @@ from lw2g.cli.paths import AnyPath
 from lw2g.cli.plan import print_missing, print_plan
 from lw2g.cli.shared_options import FiniteRange, json_option, settings_option
 from lw2g.cli.signature import Further, LongCommand, documented, help_of, option_of, options_of
-from lw2g.errors import ConfigError, DataError, Interrupted, as_word, counted
+from lw2g.errors import ConfigError, DataError, Interrupted, as_word, counted, nearest
 from lw2g.runtime.console import console, note, printable, table
 
 if TYPE_CHECKING:
@@ -43,8 +43,17 @@ class SweepGroup(click.Group):
     """A group whose first argument is a grid unless it names a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert the default command if none is named."""
-        if args and args[0] not in {*self.list_commands(ctx), *ctx.help_option_names}:
+        """Insert the default command if none is named.
+
+        Raises:
+            UsageError: The word is near the name of a command, and no file.
+        """
+        commands = self.list_commands(ctx)
+        # the name of a grid ends in .toml
+        is_word = bool(args) and args[0].isalpha() and not Path(args[0]).exists()
+        if is_word and args[0] not in commands and (meant := nearest(args[0], commands)):
+            raise click.UsageError(f"no file and no command {args[0]!r}{meant}", ctx)
+        if args and args[0] not in {*commands, *ctx.help_option_names}:
             args = [_DEFAULT, *args]
         return super().parse_args(ctx, args)
 

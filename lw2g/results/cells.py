@@ -13,6 +13,7 @@ from lw2g.results.columns import COLUMNS, DEFAULT_COLUMNS, Column
 from lw2g.results.difference_words import SAME, few_of_rows, on_differences, over_of_rows, p_in_words
 from lw2g.results.paper import Printed
 from lw2g.results.row_means import as_number, printed
+from lw2g.results.row_notes import NOT_COUNTED
 from lw2g.results.run_draws import EITHER, ORDERS, SEEDS, number_of_draws, spread_in_words, varied_units
 from lw2g.results.summaries import Difference
 from lw2g.results.table import Row, Table
@@ -291,7 +292,7 @@ def _difference(gap: Difference | None, column: Column) -> Cell:
 def remarks_on(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return explanations of the numbers, unfinished runs, and notes."""
     remarks = [*table.unlike, *_not_computed(table, columns)]
-    remarks += differences_in_words(table, against)
+    remarks += differences_in_words(table, columns, against)
     remarks += [*_citations(table), *_marks(table, columns, against)]
     return [*remarks, *table.givers, *_unfinished(table), *table.notes]
 
@@ -309,9 +310,9 @@ def definitions_of(columns: Sequence[Column], *, in_short: bool = False) -> list
     return definitions
 
 
-def differences_in_words(table: Table, against: str | None) -> list[str]:
+def differences_in_words(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return what differences and their intervals are, a remark each; nothing where there are none."""
-    return [f"differences: {part}" for part in on_differences(table, against)]
+    return [f"differences: {part}" for part in on_differences(table, columns, against)]
 
 
 def few_remarks_on(
@@ -319,7 +320,7 @@ def few_remarks_on(
 ) -> list[str]:
     """Return the most important remarks, five at most; where there are more, the last one says how many.
 
-    What does not compare comes first; what marks mean is never left out.
+    What does not compare comes first; what marks mean, and which runs do not count, is never left out.
 
     Args:
         table: The table.
@@ -329,7 +330,7 @@ def few_remarks_on(
         listed: Whether marks have an indented line each, after what n counts; else they stand in one line.
     """
     remarks = [*_by_kind(table.unlike, others), *_not_computed(table, columns)]
-    if parts := on_differences(table, against):
+    if parts := on_differences(table, columns, against):
         remarks.append(f"differences: {'; '.join(parts)}")
     if table.givers:
         remarks.append("; ".join(table.givers))
@@ -342,7 +343,9 @@ def few_remarks_on(
         remarks.append(meanings)
     # what is so in every row compares none of them
     comparing = [note for note in table.notes if note not in table.alike]
-    remarks += _few_unfinished(table, others)
+    dropped = list(_by_kind((note for note in comparing if note.startswith(NOT_COUNTED)), others))
+    comparing = [note for note in comparing if not note.startswith(NOT_COUNTED)]
+    remarks += [*dropped, *_few_unfinished(table, others)]
     for notes in (_citations(table), comparing):
         remarks += _by_kind(notes, others)
     if table.alike:
@@ -350,10 +353,12 @@ def few_remarks_on(
     if len(remarks) > _FEW:
         shown = remarks[: _FEW - 1]
         further = remarks[_FEW - 1 :]
-        last = f"{len(further)} more ({others})"
-        if meanings in further:  # a mark that nobody explains says nothing
-            last = f"{counted(len(further) - 1, 'more remark')} ({others}); {meanings}"
-        remarks = [*shown, last]
+        # a mark that nobody explains says nothing, and who repeated a run looks for it in the means
+        repeated = [remark for remark in dropped if remark in further]
+        legends = [meanings] if meanings in further else []
+        rest = len(further) - len(repeated) - len(legends)
+        counts = f"{counted(rest, 'more remark') if legends else f'{rest} more'} ({others})" if rest else ""
+        remarks = [*shown, "; ".join(filter(None, [*repeated, counts, *legends]))]
     return remarks
 
 
@@ -417,7 +422,7 @@ def _by_kind(notes: Iterable[str], others: str) -> Iterator[str]:
 
 def _unfinished(table: Table) -> list[str]:
     """Return how far each unfinished run has come."""
-    return [f"not counted: {run.path}, {run.standing}" for run in table.unfinished]
+    return [f"{NOT_COUNTED}{run.path}, {run.standing}" for run in table.unfinished]
 
 
 def _few_unfinished(table: Table, others: str) -> Iterator[str]:
@@ -427,7 +432,7 @@ def _few_unfinished(table: Table, others: str) -> Iterator[str]:
     if further:
         told.append(f"{further} more ({others})")
     if told:
-        yield f"not counted: {'; '.join(told)}"
+        yield f"{NOT_COUNTED}{'; '.join(told)}"
 
 
 def _printed(table: Table) -> list[Printed]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from lw2g.registry.catalogue import Catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import weights_name
-from lw2g.results.run_draws import order_draws_tests
+from lw2g.results.same_data import options_apart, split_names
 
 __all__ = [
     "benchmark_title",
@@ -205,8 +204,11 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     if "checkpoints" not in mixed:
         yield f"backbone {weights_name(run.record, catalogue)}"
     if "protocols" not in mixed:
-        changed = ", ".join(_changes_of_protocol(runs, catalogue))
-        yield f"protocol {_protocol_names(runs)(run)}{f' (changed: {changed})' if changed else ''}"
+        shared, others = _changes_of_protocol(runs, catalogue)
+        changed = f"changed: {', '.join(shared)}" if shared else ""
+        apart = f"not alike in all runs: {', '.join(others)}" if others else ""
+        changes = "; ".join(filter(None, [changed, apart]))
+        yield f"protocol {_protocol_names(runs)(run)}{f' ({changes})' if changes else ''}"
     if "splits" not in mixed and run.options.get("benchmark.split"):
         yield f"split {run.options['benchmark.split']}"
     # the first digits of a hash, as a reader compares them, of three at most
@@ -214,23 +216,29 @@ def conditions_of(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: 
     text = f"data {', '.join(fingerprints[:3])}"
     if len(fingerprints) > 3:
         text += f" and {len(fingerprints) - 3} more"
-    if len(fingerprints) > 1:  # the fingerprint covers the order
+    if len(fingerprints) > 1 and "splits" not in mixed:  # the fingerprint covers the order
         text += " (a class order each)"
     yield text
 
 
-def _changes_of_protocol(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[str]:
-    """Return the options of the protocol that all runs have changed alike; draws may differ in value."""
+def _changes_of_protocol(runs: Sequence[ReportedRun], catalogue: Catalogue) -> tuple[list[str], list[str]]:
+    """Return the options of the protocol that all runs have changed alike, and those that some have.
+
+    Draws may differ in value.
+    """
     draws = keys_of_role("draw", catalogue)
     of_runs = []
     for run in runs:
         entries = run.record.get("protocol_changes", ())
         of_runs.append({entry["option"]: entry["value"] for entry in entries})
-    shared = []
-    for option, value in of_runs[0].items():
-        if all(option in others and (option in draws or others[option] == value) for others in of_runs):
-            shared.append(option)
-    return shared
+    shared: list[str] = []
+    others: list[str] = []
+    for option in dict.fromkeys(option for changes in of_runs for option in changes):
+        values = [changes.get(option) for changes in of_runs]
+        is_in_all = all(option in changes for changes in of_runs)
+        is_alike = is_in_all and (option in draws or all(value == values[0] for value in values))
+        (shared if is_alike else others).append(option)
+    return shared, others
 
 
 def names_of_mixable(
@@ -241,7 +249,7 @@ def names_of_mixable(
     def checkpoint(run: ReportedRun) -> str:
         return weights_name(run.record, catalogue)
 
-    return dict(zip(MIXABLE, (checkpoint, _split_names(runs), _protocol_names(runs)), strict=True))
+    return dict(zip(MIXABLE, (checkpoint, split_names(runs, catalogue), _protocol_names(runs)), strict=True))
 
 
 def _official_name(run: ReportedRun) -> str:
@@ -299,32 +307,11 @@ def _differing_facts(runs: Sequence[ReportedRun]) -> list[str]:
     return differing
 
 
-def _split_names(runs: Sequence[ReportedRun]) -> Callable[[ReportedRun], str]:
-    """Return a function that names a run's split, with a hash if runs with one name have different images."""
-    fingerprints: dict[tuple[str, tuple[int, ...]], set[str]] = defaultdict(set)
-    tested: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        # a fingerprint covers the class order: only under the same one does it compare images
-        order = tuple(run.record["class_order"])
-        fingerprints[_split_name(run), order].add(run.record["fingerprints"]["benchmark"])
-        tested[_split_name(run)].update(filter(None, [_tested_images(run)]))
-    ambiguous = {name for (name, _), found in fingerprints.items() if len(found) > 1}
-
-    def name_of(run: ReportedRun) -> str:
-        """Return the split's name, with the beginning of the data's fingerprint where it does not tell."""
-        name = _split_name(run)
-        if name in ambiguous:
-            return f"{name} {run.record['fingerprints']['benchmark'][:8]}"
-        if len(tested[name]) > 1:
-            return f"{name} {_tested_images(run)}".strip()
-        return name
-
-    return name_of
-
-
-def comparable(runs: Sequence[ReportedRun], mix: Sequence[str]) -> list[list[ReportedRun]]:
+def comparable(
+    runs: Sequence[ReportedRun], mix: Sequence[str], catalogue: Catalogue
+) -> list[list[ReportedRun]]:
     """Return the runs of each table: apart by data and by official protocol, unless ``mix`` allows it."""
-    split_name = _split_names(runs)
+    split_name = split_names(runs, catalogue)
     parts: dict[tuple[str, str], list[ReportedRun]] = defaultdict(list)
     for run in runs:
         split = "" if "splits" in mix else split_name(run)
@@ -346,7 +333,8 @@ def why_apart(parts: Sequence[Sequence[ReportedRun]], catalogue: Catalogue) -> s
     reasons = []
     data = dict.fromkeys(run.record["fingerprints"]["benchmark"][:8] for run in firsts)
     if len(data) > 1:
-        reasons.append(f"{_differing_data(firsts)} differ (data {_listed(data)})")
+        which = options_apart(firsts, catalogue) or [f"data {_listed(data)}"]
+        reasons.append(f"{_differing_data(firsts)} differ ({_listed(which)})")
     protocols = dict.fromkeys(_official_name(run) or "none" for run in firsts)
     if len(protocols) > 1:
         reasons.append(f"official protocols differ ({_listed(protocols)})")
@@ -370,23 +358,6 @@ def _listed(names: Iterable[str]) -> str:
     """Return names in a row, the last one behind an *and*."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _tested_images(run: ReportedRun) -> str:
-    """Return a short hash of the tested images of a run on one's own data, in whichever order they come.
-
-    Empty where its record has no hashes of them, or the seed of its order draws them.
-    """
-    hashes = run.record.get("image_hashes")
-    if not hashes or "benchmark.title" not in run.options or order_draws_tests(run):
-        return ""
-    return digest_of(sorted(set(hashes)))[:8]
-
-
-def _split_name(run: ReportedRun) -> str:
-    classes = json.dumps(sorted(run.record["class_names"]))
-    named = run.options.get("benchmark.split") or "only"
-    return f"split {named} of classes {hashlib.sha256(classes.encode()).hexdigest()[:8]}"
 
 
 def refuse_mixed(kind: str, name_of: Callable[[ReportedRun], str], runs: Sequence[ReportedRun]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from lw2g.results.columns import Column
 from lw2g.results.row_choice import fitting
 from lw2g.results.run_draws import EITHER, Draw, named_draws, unit_of, varied_in_words, varied_units
 from lw2g.results.summaries import LEAST_TESTED
@@ -14,6 +15,7 @@ __all__ = [
     "few_in_words",
     "few_of_draws",
     "few_of_rows",
+    "narrow_of_rows",
     "no_reference",
     "on_differences",
     "over_in_words",
@@ -23,6 +25,9 @@ __all__ = [
     "varying_pairs",
 ]
 
+_AMPLE = 10
+"""The smallest number of class orders, or seeds, whose intervals need no word on how narrow they are."""
+_MISSES = "in about one case of seven"
 SAME = "the same: equal in each pair (FAA: right on the same images)"
 """What the cell of a difference means that has no interval, as nothing differs."""
 
@@ -71,11 +76,12 @@ def no_reference(table: Table, against: str | None) -> str:
     return f"none, as no row here is called {against!r}"
 
 
-def on_differences(table: Table, against: str | None) -> list[str]:
+def on_differences(table: Table, columns: Sequence[Column], against: str | None) -> list[str]:
     """Return what differences and intervals are, a statement each, and which rows have none, and why.
 
     Args:
         table: The table.
+        columns: Its columns.
         against: Label of the row that differences refer to, or a unique part of it; None for no differences.
     """
     reference = table.reference(against)
@@ -91,7 +97,7 @@ def on_differences(table: Table, against: str | None) -> list[str]:
         each = "; ".join(f"{row.label} has {named_draws(row.runs)}" for row in (reference, *unpaired))
         parts.append(f"none without a pair of equal seed and class order: {each}")
     if paired:
-        parts += _intervals(paired, reference)
+        parts += _intervals(paired, columns, reference)
     return parts
 
 
@@ -119,8 +125,26 @@ def few_of_draws(draws: Collection[Draw]) -> str:
 
 def few_of_rows(of_rows: Iterable[Collection[Draw]]) -> str:
     """Return that the few class orders or seeds of some rows tell little; empty where none has few."""
-    few = {few_of_draws(draws) for draws in of_rows if len(draws) > 1} - {""}
-    return "fewer than five tell little of others" if len(few) > 1 else "".join(few)
+    several = [draws for draws in of_rows if len(draws) > 1]
+    few = {few_of_draws(draws) for draws in several} - {""}
+    told = "fewer than five tell little of others" if len(few) > 1 else "".join(few)
+    return "; ".join(filter(None, [told, narrow_of_rows(several)]))
+
+
+def narrow_of_rows(of_rows: Iterable[Collection[Draw]]) -> str:
+    """Return how often intervals over so many class orders, or seeds of one, miss the true value.
+
+    Empty where no row has from five to nine of them. The share is that of intervals over orders alone, as a
+    test draws them: percentiles of a bootstrap have thinner tails than t.
+
+    >>> narrow_of_rows([{(seed, (1, 2)) for seed in range(5)}])
+    'where seeds alone vary, an interval over five misses the true value in about one case of seven'
+    """
+    units = {_units_of(draws) for draws in of_rows if LEAST_TESTED <= _number_of_units(draws) < _AMPLE}
+    if not units:
+        return ""
+    varying = " or ".join(sorted(units))
+    return f"where {varying} alone vary, an interval over five misses the true value {_MISSES}"
 
 
 def _number_of_units(pairs: Collection[Draw]) -> int:
@@ -128,13 +152,15 @@ def _number_of_units(pairs: Collection[Draw]) -> int:
     return len(set(map(unit_of(pairs), pairs)))
 
 
-def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
+def _intervals(rows: Sequence[Row], columns: Sequence[Column], reference: Row) -> list[str]:
     """Return what intervals and p values of the differences of rows from one are."""
     common = [row.draws & reference.draws for row in rows]
     over = over_of_rows(varying_pairs(row, reference) for row in rows)
     numbers = [_number_of_units(pairs) for pairs in common]
     least_known = min(rows, key=lambda row: _number_of_units(varying_pairs(row, reference)) or LEAST_TESTED)
-    few = few_in_words(least_known, reference)
+    few = few_in_words(least_known, reference) or narrow_of_rows(
+        varying_pairs(row, reference) for row in rows
+    )
     several = [pairs for pairs in common if len(pairs) > 1] or common
     units = " or ".join(sorted(set(map(_units_of, several))))
     of_faa = [f"intervals of FAA over {over}{f' ({few})' if few else ''}, paired bootstrap"]
@@ -147,8 +173,12 @@ def _intervals(rows: Sequence[Row], reference: Row) -> list[str]:
         of_faa.append(f"p, the larger of bootstrap and {test}, corrected for the rows (Holm)")
     if min(numbers) < LEAST_TESTED:
         of_faa.append(f"no p below five {units}")
-    return [
-        f"mean [95 % interval{uncorrected(len(rows))}]",
-        "; ".join(of_faa),
-        f"intervals of other columns: t over {units}, from three that differ on",
-    ]
+    told = [f"mean [95 % interval{uncorrected(len(rows))}]"]
+    names = {column.name for column in columns if not column.is_time}
+    if "faa" in names:
+        told.append("; ".join(of_faa))
+    if names - {"faa"}:
+        told.append(
+            f"intervals of other columns: t over three or more {units}, none where all gaps are equal"
+        )
+    return told

@@ -273,13 +273,13 @@ def as_json(
     content = {
         "definitions": {column.name: column.meaning for column in columns},
         "entries": list(_entries(tables, columns, against)),
-        "tables": [_table_facts(table, against) for table in tables],
+        "tables": [_table_facts(table, columns, against) for table in tables],
         _LEFT_OUT: list(missing),
     }
     return json.dumps(content, indent=1) + "\n"
 
 
-def _table_facts(table: Table, against: str | None) -> dict[str, Any]:
+def _table_facts(table: Table, columns: Sequence[Column], against: str | None) -> dict[str, Any]:
     """Return what JSON says of a table beside its entries."""
     rows = []
     for row in table.rows:
@@ -288,7 +288,7 @@ def _table_facts(table: Table, against: str | None) -> dict[str, Any]:
         "title": table.title,
         "rows": rows,
         "unfinished": [str(run.path) for run in table.unfinished],
-        "notes": [*table.unlike, *differences_in_words(table, against), *table.givers, *table.notes],
+        "notes": [*table.unlike, *differences_in_words(table, columns, against), *table.givers, *table.notes],
     }
 
 

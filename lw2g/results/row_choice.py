@@ -14,6 +14,8 @@ __all__ = ["Named", "fitting", "no_such_row"]
 
 _NEAR = 0.6
 """How alike a word of a row's name is that somebody may have meant, from 0 to 1."""
+_SLIPS = 2
+"""By how many letters such a word is longer or shorter at most."""
 _OFFERED = 3
 """The largest number of rows that are offered."""
 
@@ -78,6 +80,8 @@ def _nearest(rows: Sequence[Named], wanted: str) -> list[str]:
         for word in {row.label.lower(), row.method.lower(), *names, *words}:
             labels[word].append(row.label)
     found: dict[str, None] = {}
-    for word in difflib.get_close_matches(wanted.lower(), labels, n=_OFFERED, cutoff=_NEAR):
+    # a short word in common letters is no slip of the keyboard: "one" is not meant by "cosine"
+    alike = [word for word in labels if abs(len(word) - len(wanted)) <= _SLIPS]
+    for word in difflib.get_close_matches(wanted.lower(), alike, n=_OFFERED, cutoff=_NEAR):
         found |= dict.fromkeys(labels[word])
     return list(found)

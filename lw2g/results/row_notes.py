@@ -19,6 +19,7 @@ from lw2g.results.run_draws import draw_of, named_orders, named_seeds
 from lw2g.runtime.console import tasks_of_accuracy
 
 __all__ = [
+    "NOT_COUNTED",
     "by_domain",
     "changed_records",
     "different_code",
@@ -26,8 +27,8 @@ __all__ = [
     "different_orders",
     "different_seeds",
     "domains_of_rows",
+    "further_runs",
     "heads_taken",
-    "idle_draws",
     "leaked",
     "leaked_images",
     "names_of_grid",
@@ -37,6 +38,8 @@ __all__ = [
 
 Rows: TypeAlias = Sequence[tuple[str, Sequence[ReportedRun]]]
 """Rows by label, with their runs."""
+NOT_COUNTED = "not counted: "
+"""How a note begins on runs that no number of a table is over."""
 _BY_DOMAIN = "by domain"
 
 
@@ -252,7 +255,24 @@ def domains_of_rows(rows: Rows) -> Iterator[str]:
         yield f"{_BY_DOMAIN}: {'; '.join(f'{label}{line}' for label, line in told.items())}"
 
 
-def idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:
+def further_runs(
+    label: str, group: Sequence[ReportedRun], counted_in: int, catalogue: Catalogue
+) -> Iterator[str]:
+    """Yield how many runs of a row are beyond those of its numbers; nothing where none is.
+
+    Args:
+        label: The name of the row.
+        group: All of its runs.
+        counted_in: How many of them count.
+        catalogue: Knows which options draw.
+    """
+    number = len(group) - counted_in
+    if number:
+        runs = counted(number, "further run")
+        yield f"{NOT_COUNTED}{runs} of the same seed of {label}{_idle_draws(group, catalogue)}"
+
+
+def _idle_draws(group: Sequence[ReportedRun], catalogue: Catalogue) -> str:
     """Return which options that draw differ among runs of one seed, order and data; empty where none does."""
     idle = set[str]()
     first: dict[object, ReportedRun] = {}

@@ -12,7 +12,7 @@ import attrs
 
 from lw2g.config.describe import plain
 from lw2g.config.protocols import AUTO
-from lw2g.errors import ConfigError, counted
+from lw2g.errors import ConfigError
 from lw2g.registry.catalogue import Catalogue, Registered
 from lw2g.results.bootstrap import holm, over_orders_and_images
 from lw2g.results.columns import COLUMNS, Column
@@ -49,8 +49,8 @@ from lw2g.results.row_notes import (
     different_orders,
     different_seeds,
     domains_of_rows,
+    further_runs,
     heads_taken,
-    idle_draws,
     leaked,
     names_of_grid,
     over_orders,
@@ -327,7 +327,7 @@ def tables_of(
             else:
                 others.append(run)
         # unfinished runs are named once, in the first table of their group
-        first, *further = parts = comparable(tabled, mix) or [[]]
+        first, *further = parts = comparable(tabled, mix, catalogue) or [[]]
         tables.append(attrs.evolve(_table(first, others, catalogue, mix), apart=why_apart(parts, catalogue)))
         for part in further:
             tables.append(_table(part, [], catalogue, mix))
@@ -380,10 +380,7 @@ def _table(
     for label, method, group in zip(labels, methods, groups, strict=True):
         row = _row(label, method, group, [names[kind] for kind in mixed], catalogue)
         rows.append(row)
-        num_further = len(group) - len(row.runs)
-        if num_further:
-            further = counted(num_further, "further run")
-            notes.append(f"{label}: not counted: {further} of the same seed{idle_draws(group, catalogue)}")
+        notes += further_runs(label, group, len(row.runs), catalogue)
 
     mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]

@@ -304,13 +304,13 @@ class _Draft:
         words = [_in_words(key, self.settings[key]) for key in sorted(dict.fromkeys(keys), key=_place)]
         return ", ".join(filter(None, [self.label, *words]))
 
-    def row(self, drawn: Set[str]) -> str:
-        """Return the name of the row in reports, a mean over what is drawn; empty without a label."""
+    def row(self, left_out: Set[str]) -> str:
+        """Return the name of the row in reports, but what is drawn or all have alike; empty unlabelled."""
         if not self.label:
             return ""
         words = [self.label]
         for key in self.varied:
-            if key not in drawn:
+            if key not in left_out:
                 words.append(_in_words(key, self.settings[key]))
         return ", ".join(words)
 
@@ -323,11 +323,12 @@ def _place(key: str) -> tuple[bool, int]:
 def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
     """Return the cells, each with the shortest label that distinguishes it."""
     counts = Counter(draft.words(whole=False) for draft in drafts)
+    alike = _alike_in(drafts)
     cells = []
     places = []  # row, data and draws of each cell
     for draft in drafts:
         words = draft.words(whole=counts[draft.words(whole=False)] > 1)
-        cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row(drawn)))
+        cells.append(Cell(settings=draft.settings, label=words or "base", row=draft.row(drawn | alike)))
         held = {key: draft.settings[key] for key in draft.settings if key in drawn or "benchmark." in key}
         if draft.label and (cells[-1].row, held) in places:
             tell_note_once(
@@ -335,6 +336,12 @@ def _labelled(drafts: Sequence[_Draft], drawn: Set[str]) -> list[Cell]:
             )
         places.append((cells[-1].row, held))
     return cells
+
+
+def _alike_in(drafts: Sequence[_Draft]) -> set[str]:
+    """Return the keys that all cells have alike: an axis of one value tells no row from another."""
+    first = drafts[0].settings
+    return {key for key in first if all(draft.settings.get(key) == first[key] for draft in drafts)}
 
 
 def _cells(

@@ -19,7 +19,7 @@ from lw2g.config.resolve import resolve
 from lw2g.config.settings import ExperimentConfig
 from lw2g.config.toml import flat, to_mapping
 from lw2g.config.unread import unread_options
-from lw2g.errors import ConfigError, Lw2gError, problems_in
+from lw2g.errors import ConfigError, Lw2gError, problems_in, problems_of
 from lw2g.ground.notes import tell_note_once
 from lw2g.interfaces.defaults import DEFAULT_FIXED_POLICY
 from lw2g.pixels.small_drawings import require_drawings
@@ -62,7 +62,8 @@ def require_valid(cells: Sequence[Cell], catalogue: Catalogue, *, rehearsed: boo
             if not rehearsed:
                 twins.require_none(resolved.config)
         except Lw2gError as error:
-            problems.setdefault(str(error), []).append(cell.label)
+            for text in problems_of(str(error)):
+                problems.setdefault(text, []).append(cell.label)
         else:
             notes |= dict.fromkeys(resolved.notes)
             own = own_rule(resolved.config, catalogue, cell.settings)

@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import torch
 
-from lw2g.plugin import TaskStream
+from lw2g.plugin import ConfigError, TaskStream
 from lw2g_benchmarks.glyph_shapes import FAMILIES, render_classes
 from lw2g_benchmarks.options import GlyphsConfig, TransformOptions
 from lw2g_benchmarks.orders import ordered
@@ -25,6 +25,8 @@ from lw2g_benchmarks.transforms import TransformPair, make_transforms
 
 __all__ = ["NAMESPACE", "GlyphsBenchmark", "fresh_stream"]
 
+_LARGEST = 2 << 30
+"""Bytes of pixels that are drawn at most: a minute or two, which no bar shows."""
 NAMESPACE = "benchmark"  # of the class keys; the micro ViT's training classes have another
 
 
@@ -41,13 +43,14 @@ class GlyphsBenchmark:
         increment divides the classes of a family, else the order is that of the raw labels.
 
         Raises:
-            ConfigError: If the increment does not divide the number of classes.
+            ConfigError: If the increment does not divide the number of classes, or the images are too many.
         """
         return self._stream("test")
 
     def _stream(self, test: str) -> TaskStream:
         """Return the stream whose test images are those of the split ``test``."""
         config = self.config
+        _require_drawable(config)
         by_domain = config.stream in ("domains", "versatile")
         if by_domain:  # the families are the domains, and a class is a number
             names = _class_names(["glyph"], config.classes_per_family)
@@ -112,6 +115,24 @@ class GlyphsBenchmark:
         # families become domains; glyphs of one number, one of each family, become a class
         domains, numbers = np.divmod(labels, config.classes_per_family)
         return LabelledImages(source=source, labels=numbers, domain=domains)
+
+
+def _require_drawable(config: GlyphsConfig) -> None:
+    """Refuse more images than memory and patience have room for: all of them are drawn at once.
+
+    Raises:
+        ConfigError: They are too many.
+    """
+    per_class = config.train_per_class + config.test_per_class
+    pixels = len(FAMILIES) * config.classes_per_family * config.image_size**2
+    most = _LARGEST // (3 * pixels)
+    if per_class > most:
+        size = 3 * pixels * per_class / 1e9
+        raise ConfigError(
+            f"benchmark: glyphs would draw {per_class:,} images of each class, {size:.0f} GB",
+            f"train_per_class and test_per_class have room for {most:,} together, or make fewer classes, "
+            "or a smaller image_size",
+        )
 
 
 def _class_names(families: Iterable[str], count: int) -> list[str]:

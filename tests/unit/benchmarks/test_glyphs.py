@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lw2g.errors import ConfigError
 from lw2g_benchmarks.glyph_painting import sine
 from lw2g_benchmarks.glyph_pretraining import PRETRAINING_FAMILIES, PRETRAINING_NAMESPACE
 from lw2g_benchmarks.glyph_random import Draws, class_key, mix, sample_keys
@@ -164,3 +165,11 @@ def test_classes_are_not_told_by_pixel_means():
     means = torch.stack([train[labels == c].mean(0) for c in range(20)])
     accuracy = (torch.cdist(test, means).argmin(1) == truth).float().mean()
     assert 1 / 20 < accuracy < 0.5
+
+
+@pytest.mark.parametrize("split", ["train_per_class", "test_per_class"])
+def test_more_images_than_can_be_drawn_are_refused_before_any_is(split):
+    """All of them are drawn at once: a dry run of so many took ten minutes and 14 GB, in silence."""
+    told = r"would draw 100,0\d0 images of each class, 31 GB; .* room for 6,990 "
+    with pytest.raises(ConfigError, match=told):
+        GlyphsBenchmark(GlyphsConfig(**{split: 100_000})).stream()

@@ -589,3 +589,15 @@ def test_show_says_why_there_are_no_numbers(tmp_path):
     shown = invoke("show", tmp_path, "--all").stdout
     assert "no numbers in a row" not in shown
     assert "feature drift by task" in shown
+
+
+@pytest.mark.parametrize("content", [b"\x89PNG\r\n\x1a\n\xff", b"some words", b"{"])
+def test_a_file_that_is_no_json_is_no_record(tmp_path, content):
+    """A picture or a text is not damaged: what to give is a folder."""
+    (tmp_path / "x.png").write_bytes(content)
+    done = CliRunner().invoke(main, ["show", str(tmp_path / "x.png")])
+    assert done.exit_code == 2
+    assert (
+        done.output
+        == f"error: {str(tmp_path / 'x.png')!r} is no record of a run; give a run's or a model's folder\n"
+    )

@@ -161,7 +161,10 @@ def test_several_problems_are_counted(grid):
     """As `lw2g run` tells them; a name that is none of a few is told with the nearest one."""
     Path("two.toml").write_text(GRID + 'baseline = ["simple-cil", "nobody"]\n"growth.energy" = [0.9, 2]\n')
     printed = call(grid, code=2)
-    assert printed.startswith("error: 3 problems in the cells:\n  growth.energy: ")
+    # cells with one of them and cells with both tell each once
+    assert printed.startswith("error: 2 problems in the cells:\n  growth.energy: ")
+    assert printed.count("no baseline is called 'nobody'") == 1
+    assert printed.count("problems in") == 1
     assert "'slrum' is not one of 'local', 'ray', 'slurm' (did you mean 'slurm'?); see" in call(
         grid, "--executor", "slrum", code=2
     )
@@ -289,6 +292,25 @@ def test_code_that_changed_within_a_sweep_is_told_at_its_end(grid, finished):
             (run / "plugins.json").write_bytes(seal_json({"components": [mine], "code": {"my-dist": [code]}}))
         for again in (("--out", "here", grid), ("retry", "here")):
             assert (told in call(*again)) == is_told
+
+
+def test_a_retry_of_a_finished_sweep_has_nothing_to_do(grid, finished):
+    """It says so in place of a line for each cell."""
+    call("--out", "here", grid, code=1)
+    for cell in json.loads(call("status", "here", "--json")):
+        shutil.copytree(finished[0], Path("here", cell["name"]))
+    printed = call("retry", "here")
+    assert "note: nothing to do: 2 cells, all finished\n2 cells: 2 finished; in here (table: " in printed
+    assert "seed 0" not in printed
+
+
+def test_a_misspelt_command_is_told_with_the_nearest_one(grid):
+    """No grid is called so; a grid with a command's name in it is still run."""
+    told = "error: no file and no command 'statu' (did you mean 'status'?); see "
+    assert call("statu", "here", code=2).startswith(told)
+    shutil.copy(grid, "statu")
+    assert "seed 0" in call("statu", "--dry-run")
+    assert "'status.toml' cannot be read" in call("status.toml", code=2)
 
 
 def test_test_images_that_were_trained_on_are_told_once_at_its_end(grid, finished):

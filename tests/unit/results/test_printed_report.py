@@ -28,10 +28,12 @@ from lw2g.disk.sealed import seal_json, sha256_of, unseal_json
 from lw2g.interfaces.metric import Metric
 from lw2g.plugin import hookimpl
 from lw2g.results import cells, found_runs, render, right_answers
+from lw2g.results.cells import few_remarks_on
 from lw2g.results.columns import COLUMNS
+from lw2g.results.difference_words import few_of_rows
 from lw2g.results.found_runs import ReportedRun
 from lw2g.results.summaries import Difference
-from lw2g.results.table import Row
+from lw2g.results.table import Row, tables_of
 from lw2g_page import reporting
 from lw2g_testing import tiny_catalogue
 
@@ -376,7 +378,9 @@ def test_five_remarks_stand_below_a_table_and_the_others_are_counted(folder, wri
         "- over samples, as in PILOT: faa_samples",
     ]
     assert any(one.startswith("control: a bound") for one in legend)
-    hidden = int(remarks[4].removesuffix(" more (--all)"))
+    dropped, _, others = remarks[4].rpartition("; ")
+    assert dropped.startswith("not counted: 1 further run of the same seed of dual-prompt[head=lda] x always")
+    hidden = int(others.removesuffix(" more (--all)"))
     every = [line for line in call(*arguments, "--all").splitlines() if line.startswith("- ")]
     assert every[:2] == [f"- {one}" for one in remarks[:2]]
     assert "lw2g resume" in " ".join(every)
@@ -414,7 +418,7 @@ def test_seeds_of_several_orders_are_said_to_be_averaged(write_run, tmp_path):
 
 
 def test_changes_of_the_protocol_that_all_runs_share_stand_behind_it(write_run, tmp_path):
-    """As in `show --explain`, whatever order each run draws; what differs between rows is not named."""
+    """As in `show --explain`, whatever order each run draws; what not all have alike is named apart."""
     for at in (0, 1):
         changes = [
             {"option": "benchmark.order_seed", "value": at, "protocol": 42},
@@ -423,7 +427,8 @@ def test_changes_of_the_protocol_that_all_runs_share_stand_behind_it(write_run, 
         ]
         write_run(70.0 + at, **{"run.seed": at, "record.protocol_changes": changes[: 2 + at]})
         write_run(75.0, **{"run.seed": at, "record.protocol_changes": changes}, **LW2G)
-    head = " (changed: benchmark.order_seed, benchmark.increment), data"
+    changed = "changed: benchmark.order_seed, benchmark.increment; not alike in all runs: benchmark.train"
+    head = f" ({changed}), data"
     assert f"protocol official{head}" in call("report", str(tmp_path))
 
 
@@ -874,3 +879,40 @@ def test_runs_are_listed_and_chosen_by_their_options(folder):
     assert "no state is called 'done'; name finished, " in call(
         "runs", folder, "--where", "state=done", code=2
     )
+
+
+@pytest.mark.parametrize("orders", [3, 5, 9, 10])
+def test_intervals_over_few_orders_say_how_often_they_miss(orders):
+    """Below five they tell little; from five to nine they are as narrow as the page of reports says."""
+    draws = {(0, (at, 10)) for at in range(orders)}
+    share = "an interval over five misses the true value in about one case of seven"
+    assert (share in few_of_rows([draws])) == (5 <= orders < 10)
+    assert ("tell little of others" in few_of_rows([draws])) == (orders < 5)
+    assert (few_of_rows([draws]) == "") == (orders == 10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "faa", "others"), [("faa", 1, 0), ("ffm", 0, 1), ("faa,ffm", 1, 1), ("faa,total_s", 1, 0)]
+)
+def test_intervals_are_explained_of_the_columns_that_stand_there(write_run, tmp_path, columns, faa, others):
+    """What is said of other columns' intervals beside FAA alone is of nothing."""
+    for at in range(3):
+        draw = {"record.class_order": [at, 3], "record.metrics.ffm": 1.0 * at * at}
+        write_run(70.0 + at, **draw, **LW2G)
+        write_run(75.0, **{**draw, "record.metrics.ffm": 0.0})
+    told = call("report", str(tmp_path), "--against", "min", "--columns", columns)
+    assert told.count("intervals of FAA over") == faa
+    assert told.count("intervals of other columns: ") == others
+    assert told.count(": t over three or more class orders, none where all gaps are equal") == others
+
+
+def test_a_run_that_does_not_count_is_told_however_many_remarks_there_are(write_run, installed):
+    """It changes what n means, and who repeated a run looks for it."""
+    runs = [write_run(80.0 + seed, **{"run.seed": seed}) for seed in (0, 1, 1)]
+    (table,) = tables_of(runs, installed)
+    dropped = f"not counted: 1 further run of the same seed of {table.rows[0].label}"
+    for kinds in ("", "abcd", "abcdef"):
+        crowded = attrs.evolve(table, unlike=tuple(f"{kind}: unlike" for kind in kinds))
+        told = few_remarks_on(crowded, [FAA], None, "here")
+        assert "".join(told).count(dropped) == 1
+        assert len(told) <= 5

@@ -26,6 +26,7 @@ from lw2g.results.difference_words import SAME, few_in_words, on_differences
 from lw2g.results.found_runs import Given, find_runs, read_run
 from lw2g.results.paper import published_places
 from lw2g.results.render import as_markdown
+from lw2g.results.row_choice import no_such_row
 from lw2g.results.summaries import Difference, MeanStd, paired_difference, summary
 from lw2g.results.table import Row, tables_of
 
@@ -62,7 +63,7 @@ def test_a_row_is_a_configuration_over_seeds_and_orders(write_run, installed):
         f"none (dual-prompt x always; {others}), cpk+orthogonal (dual-prompt x min)",
         "rows have different seeds, and differences are over equal ones: "
         f"seeds 0 and 1 (dual-prompt x always), seed 0 ({others}; dual-prompt x min)",
-        "dual-prompt x always: not counted: 1 further run of the same seed",
+        "not counted: 1 further run of the same seed of dual-prompt x always",
     )
 
 
@@ -733,8 +734,9 @@ def test_draws_that_drew_nothing_are_named(write_run, installed):
     """Runs of one seed that differ in the seed of an order which is natural are one run, again and again."""
     runs = [write_run(80.0, **{"benchmark.order_seed": seed}) for seed in (1, 2, 3)]
     (table,) = tables_of(runs, installed)
-    told = "not counted: 2 further runs of the same seed: benchmark.order_seed drew nothing"
-    assert [note for note in table.notes if "not counted" in note] == [f"{table.rows[0].label}: {told}"]
+    told = f"not counted: 2 further runs of the same seed of {table.rows[0].label}"
+    noted = [note for note in table.notes if "not counted" in note]
+    assert noted == [f"{told}: benchmark.order_seed drew nothing"]
 
 
 def test_own_data_are_named_and_never_mixed(write_run, installed):
@@ -1204,7 +1206,7 @@ def test_runs_that_answer_alike_are_no_draws(write_full_run, installed, monkeypa
     assert few_in_words(least, most) == "2 seeds tell little of others"
     both = "2 seeds of one class order and test images (2 seeds"
     for rows, over in (((always, least), "over test images, "), (table.rows, both)):
-        told = on_differences(attrs.evolve(table, rows=rows), "always")
+        told = on_differences(attrs.evolve(table, rows=rows), [FAA], "always")
         assert any(over in part for part in told)
     alike = "alike: the same final answers in every run"
     assert any(one.startswith(alike) for one in remarks_on(table, [FAA], None))
@@ -1246,3 +1248,12 @@ def test_what_every_row_has_is_no_remark_below_a_few(write_run, installed):
         printed = next(one for one in remarks if "precision" in one or "all rows" in one)
         assert printed.startswith(told)
         assert any("run.precision auto: " in one for one in table.notes)
+
+
+def test_a_word_in_common_letters_is_no_near_name(write_run, installed):
+    """Such as of *one* in *cosine*; a slip of the keyboard is offered."""
+    tables = tables_of([write_run(1.0), write_run(2.0, **{"policy.name": "one"})], installed)
+    for wanted, is_offered in (("cosine", False), ("onne", True), ("alwyas", True)):
+        found = no_such_row(tables[0].rows, wanted, [tables[0].title])
+        assert ("did you mean" in str(found)) == is_offered
+        assert "rows are: " in str(found)

@@ -274,3 +274,20 @@ def test_a_sweep_tells_once_which_methods_run_under_our_rule(tmp_path, caplog):
     (told,) = [line for line in caplog.messages if "no part of" in line]
     assert "of lw2g, and no part of dual-prompt, hide-prompt: policy min, constraints " in told
     assert "policy = \"always\" (in 'ours', 'hide-prompt, " in told
+
+
+def test_an_axis_of_one_value_enters_no_name_of_a_row(tmp_path):
+    """All rows have it; one of several values, or that a row replaces, tells rows apart."""
+    text = """
+    base = {benchmark = "digits"}
+    axes = {"benchmark.shots" = SHOTS, seed = [0, 1]}
+    rows = [{label = "frozen", baseline = "simple-cil"}, {label = "ranpac", baseline = "ranpac"OWN}]
+    """
+
+    def names(shots: str, own: str = "") -> list[str]:
+        found = cells(tmp_path, text.replace("SHOTS", shots).replace("OWN", own))
+        return list(dict.fromkeys(cell.row for cell in found))
+
+    assert names("[10]") == ["frozen", "ranpac"]
+    assert names("[3, 10]") == ["frozen, shots 3", "frozen, shots 10", "ranpac, shots 3", "ranpac, shots 10"]
+    assert names("[10]", ', axes = {"benchmark.shots" = [3]}') == ["frozen, shots 10", "ranpac, shots 3"]
