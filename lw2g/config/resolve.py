@@ -31,7 +31,7 @@ from lw2g.config.settings import (
 )
 from lw2g.config.structure import structure
 from lw2g.config.toml import read_toml, to_mapping
-from lw2g.config.unknown import unknown_name
+from lw2g.config.unknown import unknown_name, whose_options
 from lw2g.config.unread import unread_notes
 from lw2g.config.written import Written
 from lw2g.errors import ConfigError, PluginError, UnknownComponentError, nearest, problems_in
@@ -42,7 +42,6 @@ from lw2g.interfaces.component import (
     Component,
     HeadComponent,
     Kind,
-    NoOptions,
     PolicyComponent,
 )
 from lw2g.interfaces.defaults import (
@@ -53,7 +52,7 @@ from lw2g.interfaces.defaults import (
     DEFAULT_POLICY,
     TIMM_BACKBONE,
 )
-from lw2g.registry.catalogue import LOCAL, Catalogue
+from lw2g.registry.catalogue import Catalogue
 from lw2g.registry.kinds import COMPONENTS, place_of
 from lw2g.vit.pool_words import FEATURE_OPTIONS
 
@@ -409,12 +408,9 @@ class _Resolver:
         if component is None:
             return None
         user = self.written.of(section)
-        whose = component.name
-        if component.name.startswith(LOCAL) and component.config is NoOptions:
-            whose += ", whose class has no class Config, as @attrs.frozen with lw2g.plugin.option makes one"
         # it stands among the options, and is none
-        if user.pop("name", None) is None and host is not None:
-            whose += f", which comes with {host.name}"
+        is_named = user.pop("name", None) is not None
+        whose = whose_options(component, None if is_named else host)
         values = self.preset_tables.get(section, {}) if preset else {}
         config = self._record(component.config, section, user, values, ("name",), whose)
         return Chosen(name=component.name, config=config)

@@ -1,4 +1,4 @@
-"""What to say of a name that no component has: it may be meant for something else."""
+"""What to say of a name that no component has, and of an option that a component lacks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal
 from lw2g.config.layers import NAMED_BY
 from lw2g.config.other_names import method_of_others
 from lw2g.errors import ConfigError, UnknownComponentError, nearest, no_folder
-from lw2g.interfaces.component import Kind
-from lw2g.registry.catalogue import Catalogue
+from lw2g.interfaces.component import Component, Kind, NoOptions
+from lw2g.registry.catalogue import LOCAL, Catalogue
 from lw2g.registry.kinds import SINGLE
 from lw2g.vit.hub_folder import folder_of
 from lw2g.vit.names import can_be_timm_name
 
-__all__ = ["require_backbone_name", "require_file", "unknown_name"]
+__all__ = ["require_backbone_name", "require_file", "unknown_name", "whose_options"]
 
 _TIMM = [f"vit_{size}_patch16_224.augreg_in21k_ft_in1k" for size in ("tiny", "small", "base", "large")]
 _FOLDER_OPTION = "a folder of images is --benchmark folder --set benchmark.root="
@@ -54,6 +54,21 @@ def unknown_name(kind: Kind | Literal["component"], name: str, error: UnknownCom
     missing = no_folder(name)
     # a folder whose name is not like it was hardly meant
     return f"{error}; {missing}" if "did you mean" in missing else str(error)
+
+
+def whose_options(component: Component, host: Component | None) -> str:
+    """Return whose options are meant, as the refusal of an unknown one names it.
+
+    Args:
+        component: The component.
+        host: The baseline that it comes with; None where the user has named it.
+    """
+    whose = component.name
+    if component.name.startswith(LOCAL) and component.config is NoOptions:
+        whose += ", whose class has no class Config, as @attrs.frozen with lw2g.plugin.option makes one"
+    if host is not None:
+        whose += f", which comes with {host.name}"
+    return whose
 
 
 def require_file(path: Path, catalogue: Catalogue) -> None:

@@ -217,12 +217,12 @@ def test_streams_that_are_no_independent_evidence_are_told(script, above, told):
 @pytest.mark.parametrize(
     ("above", "below", "told"),
     [
-        ([], [], "undecided on all 3 streams that it ran on"),
-        (["tiny"], [], "above on `tiny`, undecided on 2 of the 3 streams that it ran on"),
+        ([], [], "undecided on all 3 that it ran on"),
+        (["tiny"], [], "above on `tiny`, undecided on 2 of 3 that it ran on"),
         (
             ["tiny"],
             ["turns", "x"],
-            "above on `tiny`, below on `turns` and `x`, undecided on 0 of the 3 streams",
+            "above on `tiny`, below on `turns` and `x`, undecided on 0 of 3 that",
         ),
     ],
 )
@@ -239,7 +239,7 @@ def test_sides_of_a_row_are_counted_over_the_streams_that_it_ran_on(script, monk
     ("taken", "told"),
     [
         ([["lda", "lda"], ["lda", "ridge-12"]], "other draws differ"),
-        ([["lda", "lda"], ["lda", "lda"]], "so `start` took it)"),
+        ([["lda", "lda"], ["lda", "lda"]], "among fewer classes)"),
         ([["lda", "lda"], ["ridge-12", "lda"]], ""),
     ],
 )
