@@ -35,6 +35,8 @@ DIFFERENCES = (
     ("gate minus affine of means only (no expert)", ("gate", False), ("affine-means", False)),
     ("gate minus none (no expert)", ("gate", False), ("none", False)),
     ("gate minus none (both with expert)", ("gate", True), ("none", True)),
+    ("none with expert minus none", ("none", True), ("none", False)),
+    ("gate with expert minus gate", ("gate", True), ("gate", False)),
     ("gate with expert minus raw `lda`", ("gate", True), ("raw", False)),
     ("none with expert minus raw `lda`", ("none", True), ("raw", False)),
     ("fresh-means minus fresh (no expert)", ("fresh-means", False), ("fresh", False)),

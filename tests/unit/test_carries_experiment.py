@@ -175,8 +175,8 @@ def test_a_margin_is_against_the_better_of_two(script):
     assert "less none -25.0" in line
 
 
-def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(script):
-    """A page that tells them together, or the gate alone, says nothing of what a carry gains."""
+def test_each_remedy_is_set_against_none_of_it(script):
+    """A page that tells them together, or one alone, says nothing of what carry, gate or expert gains."""
     every = range(6)
     cells = [
         a_cell(
@@ -188,25 +188,44 @@ def test_each_carry_is_set_against_none_and_the_gate_beside_the_expert_too(scrip
     ]
     plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns", "tiny"]}
     told = "\n".join(script("verdicts").gains(plan, cells))
-    assert "- `affine` minus `none`: below on `tiny`, undecided on `turns`.\n" in told
-    assert "- Gate minus `none`: above on `turns`, below on `tiny`.\n" in told
-    assert "- Gate minus `none`, each with the expert: undecided on all.\n" in told
-    assert (
-        "- Gate minus `affine` of means only (exploratory): above on `turns`, undecided on `tiny`.\n" in told
-    )
+    assert "- `affine` minus `none`: below on `tiny`, else undecided.\n" in told
+    told = " ".join(told.split())
+    for wanted in (
+        "- Gate minus `none`: above on `turns`, below on `tiny`; each with the expert: undecided on all. ",
+        "- Gate minus `affine`: above on `turns`, else undecided; of means only (exploratory): above on "
+        "`turns`, else undecided. ",
+        "- Expert minus no expert beside `none` (exploratory): below on `tiny`, else undecided; beside the "
+        "gate: below on `turns`, else undecided. ",
+    ):
+        assert wanted in told
+
+
+def test_a_foreseen_interval_that_decides_is_told(script):
+    """Of all differences of the list, each by its name; the others are undecided."""
+    every = range(6)
+    cells = [
+        a_cell(
+            script, order=order, hits={("none", True): every if order else every[1:], ("gate", True): (0,)}
+        )
+        for order in range(3)
+    ]
+    plan = {"main": cells[0].facts["method"], "sizes": [cells[0].facts["size"]], "streams": ["turns"]}
+    told = " ".join(script("verdicts").gains(plan, cells))
+    assert "expert minus no expert beside `none` (exploratory) is above on all" in " ".join(told.split())
+    assert "all else is undecided." in told
+    *_, last = script("verdicts").gains(plan, [a_cell(script, order=order) for order in range(3)])
+    assert last.endswith("foresaw, all are undecided.")
 
 
 def test_a_page_says_why_the_gate_is_no_default(script):
-    """By what it adds beside the expert, and by which methods ran on every stream."""
+    """By which methods ran on every stream, and by what gate and expert add beside each other."""
     every = range(6)
     gains = a_cell(script, stream="turns", hits={("gate", True): every})
     other = a_cell(script, stream="tiny", hits={("gate", True): (1,), ("none", True): (2,)})
     plan = {"main": "slca-plus-plus", "sizes": [224], "streams": ["turns", "tiny"], "replications": ["lora"]}
     told = " ".join(script("verdicts").defaults(plan, [gains, other]))
-    wanted = (
-        "beside the expert, gate minus `none` is above on `turns`, undecided on `tiny` at 224 px, and only"
-    )
-    assert f"{wanted} `slca-plus-plus` ran on all of them." in told
+    assert "only `slca-plus-plus` ran on all 2 streams. There, at 224 px, gate minus `none` beside" in told
+    assert "the expert is above on `turns`, else undecided; expert minus no expert beside the gate is" in told
     apart = {"turns": SimpleNamespace(low=-1.0, high=1.0), "tiny": SimpleNamespace(low=-1.0, high=1.0)}
     assert script("verdicts")._sides(apart) == "undecided on all"
 
@@ -220,7 +239,20 @@ def test_a_page_answers_whether_a_ratio_predicts_losses(script, monkeypatch):
     for small, answer in (("holds", "Yes"), ("refuted by the mean alone", "Not shown")):
         words[64] = small
         told = " ".join(verdicts.predicted(plan, []))
-        assert told.endswith(f"? {answer}: holds at 224 px, {small} at 64 px.")
+        assert told.endswith(f"? {answer}: [claim (i)](#verdicts).")
+
+
+def test_the_page_says_how_a_claim_counts_a_loss_and_what_another_measure_says(script):
+    """(i) is blind to a common motion: its verdict never stands without that of the other measure."""
+    verdicts = script("verdicts")
+    cells = script("results").load(FOLDER / "cells")
+    told = " ".join(verdicts.page_parts(cells)["carries-verdicts"])
+    assert "before new ones enter" in told
+    assert "blind" in told
+    plan = tomllib.loads(verdicts.HYPOTHESES.read_text())
+    for size in plan["sizes"]:
+        verdict, _ = verdicts.judge(plan, plan["i-exploratory"], plan["main"], size, cells)
+        assert f"at {size} px {verdict.replace('rank correlation ', '')}" in " ".join(told.split())
 
 
 def test_replications_tell_what_differs_from_the_main_method(script, monkeypatch):
@@ -250,6 +282,7 @@ def test_tables_of_small_images_stand_in_the_archive_alone(script):
     rows = [re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for text in (large, small)]
     assert rows[0] == rows[1]
     assert "gate minus affine of means only (no expert)" in rows[0]
+    assert {"none with expert minus none", "gate with expert minus gate"} <= set(rows[0])
 
 
 def of_a_plan(*, margin: float):
