@@ -11,6 +11,8 @@ A field is ``{WHO/WHERE/WHAT}``, as in ``scripts/sentences.py``:
   for each task.
 - ``{rules/every/below}``: which rules end below a set for each task under the same constraints, and where;
   ``{rules/published/below}``: the same of a set for each task without constraints.
+- ``{prompts/pacs-art-sketch/apart}``: a prompt set for each task minus one prompt set at 224 pixels,
+  both under a carried head, over the orders of both.
 - ``{lda/every/above}``: points of the floor above a set for each task, least and most over streams.
 - ``{verdict/rank/word}``, ``{verdict/rank/found}``: what became of a hypothesis.
 """
@@ -23,7 +25,8 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from score_pages import CELLS, PLAN, POLICIES, TAPS
+import attrs
+from score_pages import CELLS, PLAN, POLICIES, STORE, TAPS
 from score_results import (
     SAME_CONSTRAINTS,
     Cross,
@@ -36,14 +39,20 @@ from score_results import (
     z_of_second,
 )
 from score_verdicts import PACS, READING, judged
-from stream_tables import side_of_zero, with_interval
+from stream_tables import OF_A_STREAM, StreamRun, protocol_of, side_of_zero, with_interval
+from stream_tables import runs_of as stream_runs
 
+from lw2g.errors import counted
+from lw2g.results.bootstrap import over_orders_and_images
 from lw2g.results.run_draws import and_listed
 from lw2g_store.stored import Stored
 
 Fields = dict[str, str]
 FOUND = ("least", "greatest-beyond-rank", "energy", "class-means")
 """Scores that sentences may name, as of ``Cross.score``."""
+
+PROMPTS_APART = ("dual-prompt_always_lda_lda", "dual-prompt_one_lda_key-cosine")
+"""Methods of packs at 224 pixels that differ in growth, and in the routing that sets for each task need."""
 
 
 def told(stored: Stored) -> Fields:
@@ -63,14 +72,16 @@ def told(stored: Stored) -> Fields:
         named["rules", where, "below"] = sides[-1] or "none of these streams"
     floor = [less(chosen(runs, name, "lda"), chosen(runs, name, SAME_CONSTRAINTS)) for name in streams]
     means = [apart.mean for apart in floor if apart is not None]
-    for row in ("keep", "trial"):
-        named[row, "every", "images"] = span_of_images(runs, streams, row)
+    for row in ("keep", "trial", "keep, 5 epochs"):
+        named[_field_name(row), "every", "images"] = span_of_images(runs, streams, row)
     named["keep-5-epochs", "every", "undecided"] = undecided(runs, streams, "keep, 5 epochs")
     named["lda", "every", "above"] = f"{min(means):.0f} to {max(means):.0f}"
     affinity = [run for stream in streams for run in chosen(runs, stream, "affinity").values()]
     # the first task of a run always gets a set: nothing is decided there
     tasks = sum(len(run.record["task_to_set"]) - 1 for run in affinity)
     named["affinity", "every", "own-sets"] = f"{sum(run.sets - 1 for run in affinity)} of {tasks}"
+    for name, words in prompts_apart(stream_runs(STORE, of_prompts(stored))).items():
+        named["prompts", name, "apart"] = words
     for stream in PACS:
         named |= dict(of_turns(plan["pacs"], runs, stream))
     for verdict in judged(plan, found, runs):
@@ -108,7 +119,7 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
     least = seconds(chosen(runs, stream, "always"))
     for row in dict.fromkeys(run.row for run in runs if run.stream == stream):
         own = chosen(runs, stream, row)
-        name = re.sub("[, ]+", "-", row)
+        name = _field_name(row)
         tasks = sum(len(run.record["task_to_set"]) for run in own.values())
         yield (name, stream, "orders"), str(len(own))
         yield (name, stream, "faa"), f"{statistics.fmean(run.faa for run in own.values()):.1f}"
@@ -127,6 +138,37 @@ def of_policies(runs: Sequence[Run], stream: str) -> Iterator[tuple[tuple[str, s
             apart = less(own, chosen(runs, stream, than))
             if apart is not None:
                 yield (name, stream, f"less-{short}"), with_interval(apart)
+
+
+def _field_name(row: str) -> str:
+    """Return what fields call a row of the table of policies."""
+    return re.sub("[, ]+", "-", row)
+
+
+def of_prompts(stored: Stored) -> Stored:
+    """Return the packs that :func:`prompts_apart` compares, so that no others are read again."""
+    own = []
+    for pack, reported in stored.runs:
+        of_stream = OF_A_STREAM.fullmatch(protocol_of(reported))
+        if of_stream and of_stream["size"] == "224" and pack.submission["method"] in PROMPTS_APART:
+            own.append((pack, reported))
+    return attrs.evolve(stored, runs=own)
+
+
+def prompts_apart(runs: Sequence[StreamRun]) -> Fields:
+    """Return by stream a prompt set for each task minus one prompt set, over the orders that have both."""
+    words = {}
+    for stream in sorted({run.stream for run in runs}):
+        here = [run for run in runs if run.stream == stream]
+        answers = [{run.order: run.answers for run in here if run.method == name} for name in PROMPTS_APART]
+        grown, one = answers
+        apart = over_orders_and_images(grown, one)
+        if apart is None:
+            continue
+        images = len({image for order in grown.keys() & one.keys() for image in grown[order].images})
+        over = f"{counted(apart.n, 'order')} of {counted(images, 'test image')}"
+        words[stream] = f"{with_interval(apart)} in {over} of `{stream}`"
+    return words
 
 
 NO_RIVALS = ("lda", "always", SAME_CONSTRAINTS)

@@ -165,6 +165,22 @@ def test_rules_and_one_set_are_above_or_below_with_their_interval_alone(study, r
     assert fields.rules_apart(runs, ["turns-small"], "always") == {1: "", -1: ""}
 
 
+def test_sets_and_one_set_are_apart_over_the_orders_of_both(study):
+    """An order that has one of the two alone counts for neither, nor does a stream."""
+    fields = study("growth_fields")
+    grown, one = fields.PROMPTS_APART
+
+    def packed(method, order, right, stream="turns"):
+        answers = run(study, order, right, [0]).answers
+        return SimpleNamespace(stream=stream, order=order, method=method, answers=answers)
+
+    runs = [packed(grown, 0, [1, 1, 0, 0]), packed(one, 0, [1, 0, 0, 0]), packed(one, 1, [1, 1, 1, 1])]
+    words = fields.prompts_apart([*runs, packed(one, 0, [1, 1, 1, 1], stream="tiny")])
+    assert set(words) == {"turns"}
+    assert words["turns"].startswith("+25.0 [")
+    assert words["turns"].endswith("in 1 order of 4 test images of `turns`")
+
+
 def test_points_above_a_set_for_each_task_stand_below_its_accuracy(study):
     """A reader of the table can tell the FAA of every row: the first is that of which all others are less."""
     held = run(study, 0, [1] * 30 + [0] * 20, [0, 1], row="always, constrained")
