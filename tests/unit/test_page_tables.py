@@ -99,9 +99,9 @@ OF_A_TABLE = r"^\|(?: [^|]*\|)+? [+]?(\d\d?\.\d)"
 OF_SENTENCES = {
     "README.md": r"were\s+right\s+on\s+(\d\d) to",
     "docs/use.md": r"seen\s+to\s+end\s+at\s+(\d\d\.\d)",
-    "docs/frozen.md": r"Calibration error of the frozen answer: (\d\.\d) to",
+    "docs/frozen.md": r"of\s+the\s+frozen\s+answer:\s+(\d\.\d)\s+to",
     "docs/worth.md": r"signs-second\s+it\s+has\s+\+(\d\.\d)\s",
-    "docs/growth.md": r"point\s+below\s+`always`:\s+on\s+development\s+streams\s+(\w+)",
+    "docs/growth.md": r"point\s+below\s+`always`:\s+(\w+)",
 }
 """A number or a verdict in a sentence of a page."""
 
