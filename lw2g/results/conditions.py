@@ -20,7 +20,7 @@ from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.row_names import weights_name
+from lw2g.results.row_names import drawn_images, weights_name
 from lw2g.results.same_data import options_apart, sizes_apart, split_names
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "comparable",
     "conditions_of",
     "data_names",
+    "drawn_in_rows",
     "mixes_in_words",
     "names_of_mixable",
     "refuse_mixed",
@@ -267,6 +268,21 @@ def mixes_in_words(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue:
             yield f"training images differ in number ({', '.join(sizes)}); test images are the same"
         else:
             yield f"mixes {kind}: rows with different ones are not comparable"
+
+
+def drawn_in_rows(firsts: Sequence[ReportedRun], catalogue: Catalogue) -> str:
+    """Return which images each class order of a table draws anew; empty where all orders have the same.
+
+    Args:
+        firsts: A run of each row.
+        catalogue: Knows what a benchmark draws.
+
+    Returns:
+        Words such as ``training images``; ``training images in some rows`` where not all rows draw these.
+    """
+    drawn = {drawn_images(run, catalogue) for run in firsts}
+    most = max(drawn, key=len, default="")
+    return f"{most} in some rows" if len(drawn) > 1 else most
 
 
 def _official_name(run: ReportedRun) -> str:

@@ -21,6 +21,7 @@ from lw2g.results.conditions import (
     comparable,
     conditions_of,
     data_names,
+    drawn_in_rows,
     mixes_in_words,
     names_of_mixable,
     refuse_mixed,
@@ -37,7 +38,6 @@ from lw2g.results.row_groups import runs_of_rows
 from lw2g.results.row_means import Interval, interval_over, over_draws
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
-    drawn_images,
     giver_marks,
     labels_of,
     method_of,
@@ -407,7 +407,7 @@ def _table(
         ),
         notes=tuple(notes),
         alike=frozenset(_alike(rows, heads, warnings, settled)),
-        drawn_images=drawn_images(run, catalogue),
+        drawn_images=drawn_in_rows(firsts, catalogue),
     )
 
 

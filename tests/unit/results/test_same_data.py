@@ -2,6 +2,7 @@
 
 import pytest
 
+from lw2g.results.cells import counted_in
 from lw2g.results.columns import COLUMNS
 from lw2g.results.render import as_markdown
 from lw2g.results.table import tables_of
@@ -79,6 +80,13 @@ def test_numbers_of_training_images_are_told_as_that_alone(write_run, installed,
         table = _mixed(write_run, installed, sizes, tested)
         assert STRICT in table.unlike
         assert all(row.marks[0].startswith("split only of classes ") for row in table.rows)
+
+
+@pytest.mark.parametrize(("of_other", "some"), [({}, " in some rows"), ({"shots": 5}, "")])
+def test_rows_of_all_images_are_not_told_to_draw(write_run, installed, of_other, some):
+    """The order of classes draws few shots, and nothing where a row has all images."""
+    table = _mixed(write_run, installed, {"1": {"shots": 1}, "5": of_other}, [["x", "y"]] * 2)
+    assert counted_in(table) == [f"n: class orders (each draws its own training images{some})"]
 
 
 def test_more_than_the_number_of_training_images_keeps_the_strict_words(write_run, installed):
