@@ -20,14 +20,16 @@ from lw2g.interfaces.options import options_of_role
 from lw2g.registry.catalogue import Catalogue
 from lw2g.results import MIXABLE
 from lw2g.results.found_runs import ReportedRun
-from lw2g.results.row_names import weights_name
-from lw2g.results.same_data import options_apart, split_names
+from lw2g.results.row_names import drawn_images, weights_name
+from lw2g.results.same_data import options_apart, sizes_apart, split_names
 
 __all__ = [
     "benchmark_title",
     "comparable",
     "conditions_of",
     "data_names",
+    "drawn_in_rows",
+    "mixes_in_words",
     "names_of_mixable",
     "refuse_mixed",
     "stream_options",
@@ -250,6 +252,37 @@ def names_of_mixable(
         return weights_name(run.record, catalogue)
 
     return dict(zip(MIXABLE, (checkpoint, split_names(runs, catalogue), _protocol_names(runs)), strict=True))
+
+
+def mixes_in_words(runs: Sequence[ReportedRun], mixed: Sequence[str], catalogue: Catalogue) -> Iterator[str]:
+    """Yield what each kind that a table mixes means for comparing its rows.
+
+    Args:
+        runs: Those of the table.
+        mixed: The kinds, of :data:`lw2g.results.MIXABLE`.
+        catalogue: Knows which options draw.
+    """
+    for kind in mixed:
+        sizes = sizes_apart(runs, catalogue) if kind == "splits" else []
+        if sizes:
+            yield f"training images differ in number ({', '.join(sizes)}); test images are the same"
+        else:
+            yield f"mixes {kind}: rows with different ones are not comparable"
+
+
+def drawn_in_rows(firsts: Sequence[ReportedRun], catalogue: Catalogue) -> str:
+    """Return which images each class order of a table draws anew; empty where all orders have the same.
+
+    Args:
+        firsts: A run of each row.
+        catalogue: Knows what a benchmark draws.
+
+    Returns:
+        Words such as ``training images``; ``training images in some rows`` where not all rows draw these.
+    """
+    drawn = {drawn_images(run, catalogue) for run in firsts}
+    most = max(drawn, key=len, default="")
+    return f"{most} in some rows" if len(drawn) > 1 else most
 
 
 def _official_name(run: ReportedRun) -> str:

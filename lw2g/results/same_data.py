@@ -15,9 +15,11 @@ from lw2g.results.found_runs import ReportedRun
 from lw2g.results.row_names import TABLE_OPTIONS, settings_of
 from lw2g.results.run_draws import order_draws_tests
 
-__all__ = ["options_apart", "split_names"]
+__all__ = ["options_apart", "sizes_apart", "split_names"]
 
 _SPLIT = "benchmark.split"
+_SIZES = ("benchmark.shots", "benchmark.train_per_class")
+"""The options that choose how many training images there are, and no test image."""
 _LONGEST = 30
 """The characters of an option that a sentence has room for."""
 Images: TypeAlias = dict[tuple[int, ...], set[str]]
@@ -29,11 +31,13 @@ def split_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[
 
     Where the runs of a split have different data, the name ends in the options that chose them, such as
     ``shots 3``; where equal options have brought different images, in the beginning of their fingerprint.
+    Runs that differ in the number of their training images alone have these options as a name.
 
     Args:
         runs: All runs that are told apart.
         catalogue: Knows which options draw.
     """
+    is_of_sizes = bool(sizes_apart(runs, catalogue))
     of_split: dict[str, list[ReportedRun]] = defaultdict(list)
     for run in runs:
         of_split[_split_name(run)].append(run)
@@ -41,7 +45,7 @@ def split_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[
     for split, of_one in of_split.items():
         parts = _parts(of_one, catalogue)
         for part, options in zip(parts, _told_apart([part[0] for part in parts], catalogue), strict=True):
-            name = ", ".join([split, *options])
+            name = ", ".join(options if is_of_sizes else [split, *options])
             several = any(len(found) > 1 for found in _images_of(part).values())
             tested = {_tested_images(run) for run in part} - {""}
             for run in part:
@@ -56,6 +60,30 @@ def split_names(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Callable[[
         return names[id(run)]
 
     return name_of
+
+
+def sizes_apart(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[str]:
+    """Return the options in which runs differ, if they differ in the number of training images alone.
+
+    Args:
+        runs: Those of a table.
+        catalogue: Knows which options draw.
+
+    Returns:
+        The names of the options, such as ``shots``; empty where anything else differs, or where the records
+        do not tell that the test images are the same.
+    """
+    tested = {tuple(sorted(run.record.get("image_hashes") or ())) for run in runs}
+    if len(tested) != 1 or () in tested or len(set(map(_split_name, runs))) > 1:
+        return []
+    parts = _parts(runs, catalogue)
+    # equal options that brought different images are no matter of number
+    if any(len(found) > 1 for part in parts for found in _images_of(part).values()):
+        return []
+    differing = _differing([_data_options(part[0], catalogue) for part in parts])
+    if not set(differing) <= set(_SIZES):
+        return []
+    return [key.removeprefix("benchmark.") for key in differing]
 
 
 def options_apart(runs: Sequence[ReportedRun], catalogue: Catalogue) -> list[str]:
@@ -113,13 +141,19 @@ def _data_options(run: ReportedRun, catalogue: Catalogue) -> Mapping[str, Any]:
 def _told_apart(runs: Sequence[ReportedRun], catalogue: Catalogue) -> Iterator[list[str]]:
     """Yield for each run the options of its data in which not all of these runs agree."""
     all_options = [_data_options(run, catalogue) for run in runs]
+    differing = _differing(all_options)
+    for options in all_options:
+        told = [f"{key.removeprefix('benchmark.')} {plain(options.get(key))}" for key in differing]
+        yield [text for text in told if len(text) <= _LONGEST]
+
+
+def _differing(all_options: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the dotted keys of options that do not all have one value."""
     differing = []
     for key in dict.fromkeys(key for options in all_options for key in options):
         if len({plain(options.get(key)) for options in all_options}) > 1:
             differing.append(key)
-    for options in all_options:
-        told = [f"{key.removeprefix('benchmark.')} {plain(options.get(key))}" for key in differing]
-        yield [text for text in told if len(text) <= _LONGEST]
+    return differing
 
 
 def _tested_images(run: ReportedRun) -> str:

@@ -21,6 +21,8 @@ from lw2g.results.conditions import (
     comparable,
     conditions_of,
     data_names,
+    drawn_in_rows,
+    mixes_in_words,
     names_of_mixable,
     refuse_mixed,
     stream_options,
@@ -36,7 +38,6 @@ from lw2g.results.row_groups import runs_of_rows
 from lw2g.results.row_means import Interval, interval_over, over_draws
 from lw2g.results.row_names import (
     TABLE_OPTIONS,
-    drawn_images,
     giver_marks,
     labels_of,
     method_of,
@@ -382,7 +383,6 @@ def _table(
         rows.append(row)
         notes += further_runs(label, group, len(row.runs), catalogue)
 
-    mixes = [f"mixes {kind}: rows with different ones are not comparable" for kind in mixed]
     labelled = [(row.label, row.runs) for row in rows]
     heads, warnings, settled = (list(heads_taken(labelled)), _warnings(rows), list(settled_notes(labelled)))
     orders = over_orders([(row.label, row.runs) for row in rows if not row.alike])
@@ -400,14 +400,14 @@ def _table(
             *leaked(labelled),
             *different_code(labelled),
             *changed_records(labelled),
-            *mixes,
+            *mixes_in_words(tabled, mixed, catalogue),
             *different_orders(labelled, {row.label: row.tested for row in rows}),
             *different_constraints(labelled, catalogue),
             *different_seeds(labelled),
         ),
         notes=tuple(notes),
         alike=frozenset(_alike(rows, heads, warnings, settled)),
-        drawn_images=drawn_images(run, catalogue),
+        drawn_images=drawn_in_rows(firsts, catalogue),
     )
 
 

@@ -1,9 +1,13 @@
 """Runs of several data sizes in several class orders: a table per size, a mean over its orders."""
 
+import pytest
+
+from lw2g.results.cells import counted_in
 from lw2g.results.columns import COLUMNS
 from lw2g.results.render import as_markdown
 from lw2g.results.table import tables_of
 
+STRICT = "mixes splits: rows with different ones are not comparable"
 ORDERS = (["a", "b"], ["b", "a"])
 
 
@@ -45,6 +49,50 @@ def test_a_table_that_mixes_sizes_has_a_row_of_each(write_run, installed):
     ]
     assert [row.marks[0].rpartition(", ")[2] for row in table.rows] == ["shots 1", "shots 5"]
     assert "(a class order each)" not in "".join(table.conditions)  # a row has as many
+
+
+def _mixed(write_run, installed, sizes, tested):
+    """Return the table of runs of several sizes, whose tested images have these hashes."""
+    runs = _grid(write_run, sizes)
+    for at, run in enumerate(runs):
+        run.record["image_hashes"] = tested[at % len(sizes)]
+    (table,) = tables_of(runs, installed, ["splits"])
+    return table
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told", "marks"),
+    [
+        ({"1": {"shots": 1}, "5": {}}, "shots", ["shots 1", "shots none"]),
+        (
+            {"1": {"name": "glyphs", "train_per_class": 1}, "5": {"name": "glyphs", "train_per_class": 5}},
+            "train_per_class",
+            ["train_per_class 1", "train_per_class 5"],
+        ),
+    ],
+)
+def test_numbers_of_training_images_are_told_as_that_alone(write_run, installed, sizes, told, marks):
+    """Rows with the same test images compare; with others, or unknown ones, they do not."""
+    table = _mixed(write_run, installed, sizes, [["x", "y"]] * 2)
+    assert [row.marks for row in table.rows] == [(mark,) for mark in marks]
+    assert table.unlike == (f"training images differ in number ({told}); test images are the same",)
+    for tested in ([["x", "y"], ["x", "z"]], [None, None]):
+        table = _mixed(write_run, installed, sizes, tested)
+        assert STRICT in table.unlike
+        assert all(row.marks[0].startswith("split only of classes ") for row in table.rows)
+
+
+@pytest.mark.parametrize(("of_other", "some"), [({}, " in some rows"), ({"shots": 5}, "")])
+def test_rows_of_all_images_are_not_told_to_draw(write_run, installed, of_other, some):
+    """The order of classes draws few shots, and nothing where a row has all images."""
+    table = _mixed(write_run, installed, {"1": {"shots": 1}, "5": of_other}, [["x", "y"]] * 2)
+    assert counted_in(table) == [f"n: class orders (each draws its own training images{some})"]
+
+
+def test_more_than_the_number_of_training_images_keeps_the_strict_words(write_run, installed):
+    """A long tail is another data set."""
+    sizes = {"1": {"shots": 1}, "5": {"shots": 5, "imbalance": 10}}
+    assert STRICT in _mixed(write_run, installed, sizes, [["x", "y"]] * 2).unlike
 
 
 def test_sizes_without_a_common_order_have_tables_of_their_own(write_run, installed):
