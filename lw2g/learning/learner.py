@@ -13,9 +13,10 @@ from typing import Literal
 import torch
 
 from lw2g.blocks.merging import merge_set
+from lw2g.interfaces.constraint import Constraint
 from lw2g.interfaces.context import TaskContext
 from lw2g.interfaces.growth import Decision, Evidence, Grow, Merge, Reuse
-from lw2g.learning.evidence.collecting import collect_evidence, store_statistics, unmeasured
+from lw2g.learning.evidence.collecting import collect_evidence, has_sites, store_statistics, unmeasured
 from lw2g.learning.evidence.spaces import absorb_task
 from lw2g.learning.evidence.trial import Trials
 from lw2g.learning.phases import is_frozen
@@ -25,6 +26,8 @@ from lw2g.learning.session import Session
 from lw2g.learning.state import Position
 from lw2g.learning.task_training import Observer, TaskTraining
 from lw2g.model.frozen_expert import expert_of
+from lw2g.runtime import ranks
+from lw2g.runtime.console import listed
 from lw2g.runtime.returned import require_decision, require_mergeable
 
 __all__ = ["Learner"]
@@ -101,11 +104,29 @@ class Learner:
         with self._reporter.clock("evidence"):
             return collect_evidence(parts, self._evidence_sample, self._reporter.advance, self._trials)
 
+    def _tell_if_no_sites(self, evidence: Evidence, decision: Decision) -> None:
+        """Tell once a run that a set was grown without evidence, where there is no site to measure."""
+        parts = self._parts
+        measured = any(candidate.measures for candidate in evidence.candidates)
+        asked = parts.growth.collects_evidence and evidence.candidates
+        if measured or not asked or not isinstance(decision, Grow) or has_sites(parts):
+            return
+        text = (
+            f"{parts.config.baseline.name} declares no sites: nothing was measured, so "
+            f"`{parts.config.policy.name}` grows at every task"
+        )
+        idle = [name for name, constraint in parts.constraints.items() if _needs_sites(constraint)]
+        if idle:
+            text += f", and {listed(idle)} protect{'s' if len(idle) == 1 else ''} nothing"
+        if not ranks.number():  # further ranks would say the same
+            self._reporter.note_once(text)
+
     def _grow_or_reuse(self, evidence: Evidence) -> None:
         """Let the policy decide, and change the pool accordingly."""
         parts = self._parts
         pool = parts.pool
         decision = self._with_merge(self._decision(evidence))
+        self._tell_if_no_sites(evidence, decision)
         match decision:
             case Grow():
                 # seeded by the task alone, so that the set is the same whatever was measured before
@@ -192,3 +213,9 @@ class Learner:
         """Let measures store what they compare later tasks with."""
         with self._reporter.clock("evidence"):
             store_statistics(self._parts, context, self._evidence_sample, moment, self._trials)
+
+
+def _needs_sites(constraint: Constraint) -> bool:
+    """Whether all that a constraint does is to restrict sites: it adds no loss and freezes no set."""
+    made = type(constraint)
+    return made.extra_loss is Constraint.extra_loss and made.holds is Constraint.holds

@@ -17,6 +17,7 @@ import attrs
 
 from lw2g.errors import Interrupted
 from lw2g.ground.interruption import interrupt, unhidden
+from lw2g.ground.notes import tell_note
 from lw2g.interfaces.tracker import Event, PhaseStarted, Stepped, Tracker, Warned
 from lw2g.runtime.pace import Pace
 from lw2g.runtime.shield import Shield
@@ -133,6 +134,7 @@ class Reporter:
         self._listeners = list(listeners)
         self._shields = [listener for listener in self._listeners if isinstance(listener, Shield)]
         self._tasks = len(sizes)
+        self._told: set[str] = set()
         self._pace = Pace(sizes, trained)
         self.seconds: dict[str, float] = defaultdict(float)
         # the run: when this process began it, and its seconds before a resume
@@ -181,6 +183,12 @@ class Reporter:
     def warn(self, message: str) -> None:
         """Pass a warning on to all listeners."""
         self.send(Warned(message=message))
+
+    def note_once(self, text: str) -> None:
+        """Tell the user a note, unless this run has told it already."""
+        if text not in self._told:
+            self._told.add(text)
+            tell_note(text)
 
     def plan(self, epochs: Mapping[str, int]) -> None:
         """Announce the task's phases and their numbers of epochs (0: none)."""

@@ -13,6 +13,8 @@ from lw2g_testing.cases import NOT_THE_AUTHOR_S, RaisedError, Subject, check, me
 
 _NEAR = 0.85
 """How like a method's name must be to one of the interface to be taken for it."""
+_PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+"""Kinds of arguments that can be given by their position."""
 
 
 # the first: other checks meet what it finds
@@ -68,8 +70,14 @@ def _methods_of_interface(interface: type) -> Iterator[tuple[str, inspect.Signat
 
 
 def _takes(taken: inspect.Signature, asked: inspect.Signature) -> bool:
-    """Whether arguments can be given as asked: all of them, and those alone that have no default."""
-    parameters = list(asked.parameters.values())
+    """Whether arguments can be given as asked: all of them, and those alone that have no default.
+
+    Where any number is asked, such as what a head's own ``solve`` returns, the class may name its own.
+    """
+    parameters = [one for one in asked.parameters.values() if one.kind is not one.VAR_POSITIONAL]
+    if len(parameters) < len(asked.parameters):
+        names = (one for one in taken.parameters.values() if one.kind in _PLACED)
+        parameters += list(names)[len(parameters) :]
     for given in (parameters, [one for one in parameters if one.default is one.empty]):
         named = {one.name: None for one in given if one.kind is one.KEYWORD_ONLY}
         placed = [None for one in given if one.name not in named]

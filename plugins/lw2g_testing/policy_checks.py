@@ -114,16 +114,19 @@ def check_record_tells_the_truth(subject: Subject) -> None:
     policy = _policy(subject)
     margin = getattr(policy, "margin", None)
     burden = getattr(policy, "burden", "unsaid")
+    wrong = []
     if not isinstance(margin, int | float) or not math.isfinite(margin) or margin < 0:
-        raise ContractViolation(
+        wrong.append(
             f"its margin is {margin!r}; set the attribute margin to a finite number from 0 (0 where it uses "
-            "no error), since every record shows it"
+            "no error)"
         )
     if burden not in ("grow", "reuse", None):
-        raise ContractViolation(
+        wrong.append(
             f"its burden is {burden!r}; set the attribute burden to 'grow' or 'reuse', whichever noisy "
-            "evidence does not bring about, or to None where it reads no measure, since every record shows it"
+            "evidence does not bring about, or to None where it reads no measure"
         )
+    if wrong:
+        raise ContractViolation(f"{'; '.join(wrong)}, since every record shows it")
     for evidence in _records(subject):
         decision = _decide(policy, evidence)
         if component.adds_always and decision != Grow():

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import Tensor
@@ -310,6 +311,37 @@ def test_sums_that_are_assigned_are_told_with_the_methods_to_look_at() -> None:
     results = {case.check.name: case.result() for case in contract_cases(head(Assigning))}
     for name in ("is_exact", "can_be_carried"):
         assert re.search(r"; .*let add \(.*test_head_checks\.py:\d+\) ", results[name].message)
+
+
+class Named(Cosine):
+    """Names what its own ``solve`` returns; a class is its build, so that its methods are looked at."""
+
+    def __init__(self, config: Any, context: HeadContext) -> None:
+        super().__init__(context.dim, context.num_classes)
+
+    def solve(self, seen: int) -> tuple[Tensor, ...]:
+        (directions,) = super().solve(seen)
+        return directions, torch.ones(len(directions), dtype=torch.float64)
+
+    def score(self, features: Tensor, mean: Tensor, var: Tensor) -> Tensor:  # type: ignore[override]
+        return super().score(features, mean) / var
+
+
+class TakesNone(Named):
+    """Has no place for the features."""
+
+    def score(self) -> Tensor:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def test_a_score_may_name_what_its_solve_returns() -> None:
+    """A run passes these by their places: the check judges no name, and the others are tried."""
+    named, takes_none = (attrs.evolve(head(Cosine), build=build) for build in (Named, TakesNone))
+    results = {case.check.name: case.result() for case in contract_cases(named)}
+    assert results["overrides_what_it_means"].status == "passed"
+    assert not [result.message for result in results.values() if result.status == "failed"]
+    results = {case.check.name: case.result() for case in contract_cases(takes_none)}
+    assert "let it take (self, features, *solution)" in results["overrides_what_it_means"].message
 
 
 class Unpooled(Cosine):

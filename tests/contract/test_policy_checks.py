@@ -60,6 +60,16 @@ class WithoutMargin(Sane):
     margin = None
 
 
+@breaks("record_tells_the_truth", r"margin is -1; set .*; its burden is 'unsaid'; set the attribute burden")
+class SaysNeither:
+    """Both are told at once."""
+
+    margin = -1
+
+    def decide(self, evidence, rng):
+        return Grow()
+
+
 @breaks("record_tells_the_truth", "burden is 'both'; set the attribute burden")
 class ProvesBoth(Sane):
     burden = "both"

@@ -31,7 +31,7 @@ from lw2g.runtime.progress import Steps
 from lw2g.runtime.returned import require_measurements
 from lw2g.vit.taps import Tap
 
-__all__ = ["collect_evidence", "screened", "store_statistics", "unmeasured"]
+__all__ = ["collect_evidence", "has_sites", "screened", "store_statistics", "unmeasured"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -70,6 +70,11 @@ class _Places:
         if owned and all(space.is_full for space in owned):
             return "space is full"
         return None
+
+
+def has_sites(parts: RunParts) -> bool:
+    """Whether a live set has a site, or the baseline a shared one."""
+    return bool(parts.baseline.shared_sites()) or any(map(parts.baseline.sites, parts.pool.sets))
 
 
 def unmeasured(parts: RunParts, task: int) -> Evidence:

@@ -344,6 +344,32 @@ def test_features_that_do_not_run_the_backbone_of_their_sites_are_told_with_thei
         lw2g.run(**{**QUICK, **options, "baseline": LeavesTheBackbone}, out=tmp_path / "run")
 
 
+class WithoutSites(SPromptPlusPlus):
+    """Declares nothing to measure or to protect."""
+
+    Config = SPromptPlusPlusConfig
+    retrieval = "key-cosine"
+
+    def sites(self, parameters):
+        return []
+
+
+def test_a_run_whose_baseline_declares_no_sites_says_once_that_nothing_is_measured(tmp_path, caplog):
+    """Its decisions look like others, and its constraints are announced."""
+    three = [task(0, 1), task(2, 3), task(4, 5)]
+    options = {**QUICK, "benchmark": three, "policy": "min", "baseline.epochs": 1}
+    record = lw2g.run(**{**options, "baseline": WithoutSites}, out=tmp_path / "run")
+    assert [entry["decision"] for entry in record["decisions"]] == ["grow"] * 3
+    told = [one.getMessage() for one in caplog.records if "sites" in one.getMessage()]
+    assert told == [
+        "note: local-without-sites declares no sites: nothing was measured, so `min` grows at every task, "
+        "and orthogonal and cpk protect nothing"
+    ]
+    caplog.clear()
+    lw2g.run(**{**options, "baseline": "s-prompt-plus-plus"}, tasks=2, out=tmp_path / "other")
+    assert not [one for one in caplog.records if "sites" in one.getMessage()]
+
+
 class TooFewColumns(SPromptPlusPlus):
     """Gives logits of one class alone."""
 
