@@ -83,7 +83,11 @@ def words_of_change(choice: Mapping[str, Any]) -> str:
     """
     if "before" not in choice:
         return ""
-    return f"formula chosen anew: {named_candidate(choice)}; before: {named_candidate(choice['before'])}"
+    words = f"formula chosen anew: {named_candidate(choice)}"
+    figures = [entry for entry in choice.get("tried", ()) if entry["accuracy"] is not None]
+    if better := [entry for entry in figures if entry["accuracy"] > choice["accuracy"]]:
+        words += f"{_accuracy(choice)}, smaller and within a standard error of {', '.join(map(_figure, better))}"
+    return f"{words}; before: {named_candidate(choice['before'])}"
 
 
 def words_of_choice_in_tasks(choice: Mapping[str, Any]) -> str:
