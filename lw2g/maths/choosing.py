@@ -86,7 +86,8 @@ def words_of_change(choice: Mapping[str, Any]) -> str:
     words = f"formula chosen anew: {named_candidate(choice)}"
     figures = [entry for entry in choice.get("tried", ()) if entry["accuracy"] is not None]
     if better := [entry for entry in figures if entry["accuracy"] > choice["accuracy"]]:
-        words += f"{_accuracy(choice)}, smaller and within a standard error of {', '.join(map(_figure, better))}"
+        told = ", ".join(map(_figure, better))
+        words += f"{_accuracy(choice)}, smaller and within a standard error of {told}"
     return f"{words}; before: {named_candidate(choice['before'])}"
 
 
